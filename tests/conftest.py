@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import importlib.metadata
 import os
-import pathlib
 import shlex
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +32,7 @@ NEWEST_TYPER = pytest.mark.skipif(
     reason="older releases of typer have other words and another layout",
 )
 """For tests of what typer itself prints."""
-BURNERS = pathlib.Path(__file__).parent / "burners"
+BURNERS = Path(__file__).parent / "burners"
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -97,7 +97,7 @@ def _same_signals() -> Iterator[None]:
 
 
 @pytest.fixture
-def nncf_tools(tmp_path: pathlib.Path) -> Run:
+def nncf_tools(tmp_path: Path) -> Run:
     """Run nncf-tools in ``tmp_path``, 80 columns wide and without colour."""
 
     def run(*words: object, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401 — passed on to subprocess

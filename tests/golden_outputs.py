@@ -15,7 +15,6 @@ import inspect
 import io
 import json
 import os
-import pathlib
 import re
 import shlex
 import shutil
@@ -26,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 from xml.etree import ElementTree as ET
@@ -33,9 +33,9 @@ from xml.etree import ElementTree as ET
 import nncftools
 from nncftools.__main__ import main
 
-FOLDER = pathlib.Path(__file__).parent / "golden"
-COMMANDS = pathlib.Path(__file__).parent / "golden_commands.txt"
-DATA = pathlib.Path(__file__).parent / "data"
+FOLDER = Path(__file__).parent / "golden"
+COMMANDS = Path(__file__).parent / "golden_commands.txt"
+DATA = Path(__file__).parent / "data"
 ROOT = DATA.parents[1]
 _INPUTS = (
     *(DATA / "runs").iterdir(),
@@ -115,17 +115,17 @@ class _Stream(io.TextIOWrapper):
 
 
 @contextlib.contextmanager
-def _folder(line: str) -> Iterator[pathlib.Path]:
+def _folder(line: str) -> Iterator[Path]:
     """Make a folder with the inputs that a line names, and what belongs beside them, the working folder."""
-    before = pathlib.Path.cwd()
+    before = Path.cwd()
     with tempfile.TemporaryDirectory() as name:
         for path in _INPUTS:
             if re.split(r"[-.]", path.name)[0] in line:
                 copy: Callable[..., object] = shutil.copytree if path.is_dir() else shutil.copy
-                copy(path, pathlib.Path(name, path.name))
+                copy(path, Path(name, path.name))
         os.chdir(name)
         try:
-            yield pathlib.Path(name)
+            yield Path(name)
         finally:
             os.chdir(before)
 
@@ -146,7 +146,7 @@ def _environment(columns: int = 80, *, in_colour: bool | None = None) -> Iterato
         time.tzset()
 
 
-def _content(folder: pathlib.Path) -> dict[str, bytes]:
+def _content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
@@ -164,7 +164,7 @@ def _drawn(draws: str) -> Iterator[list[str]]:
             save(figure, drawn, format="svg", metadata={"Date": None})
             found.append(_lines_of(drawn.getvalue()))
         if isinstance(target, str | os.PathLike):
-            pathlib.Path(target).write_bytes(_PICTURE)
+            Path(target).write_bytes(_PICTURE)
         else:
             target.write(_PICTURE)
 

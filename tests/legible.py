@@ -14,11 +14,11 @@ from __future__ import annotations
 import ast
 import collections
 import io
-import pathlib
 import re
 import sys
 import tokenize
 from collections.abc import Iterator
+from pathlib import Path
 
 STAND_INS = ("what", "which", "that of", "those of", "one", "ones", "its", "it")
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -112,7 +112,7 @@ def count_words(text: str) -> tuple[int, int]:
     return len(re.findall(r"[a-z']+", text.lower())), stand_ins
 
 
-def findings_in(path: pathlib.Path) -> dict[str, list[str]]:
+def findings_in(path: Path) -> dict[str, list[str]]:
     """Return the places in a file that are hard to read, as ``FILE:LINE``, by kind."""
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
@@ -124,7 +124,7 @@ def findings_in(path: pathlib.Path) -> dict[str, list[str]]:
     return {kind: [f"{path}:{line}" for line in lines] for kind, lines in lines_of.items()}
 
 
-def words_in(path: pathlib.Path) -> tuple[int, int]:
+def words_in(path: Path) -> tuple[int, int]:
     """Return the number of words of a file's prose, and of stand-ins."""
     source = path.read_text(encoding="utf-8")
     return count_words(" ".join(prose_of(source, ast.parse(source))))
@@ -134,7 +134,7 @@ def main(folders: list[str]) -> None:
     """Print each finding with its place, and the share of stand-ins of each file."""
     all_words = all_stand_ins = 0
     for folder in folders:
-        root = pathlib.Path(folder)
+        root = Path(folder)
         for path in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
             for kind, places in findings_in(path).items():
                 for place in places:

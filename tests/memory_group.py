@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-V1 = pathlib.Path("/sys/fs/cgroup/memory")
+V1 = Path("/sys/fs/cgroup/memory")
 IS_POSSIBLE = os.geteuid() == 0 and os.access(V1 / "cgroup.procs", os.W_OK)
 
 

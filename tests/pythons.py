@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pathlib
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.surroundings import HANGING_S
 
 def python(version: str) -> str:
     """Return a Python of this version; skip the test without one."""
-    kept = sorted(pathlib.Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
     for found in [*map(str, kept), shutil.which(f"python{version}")]:
         if (
             found

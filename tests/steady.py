@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import pathlib
 import re
 import signal
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = Path(__file__).parents[1]
 _BURNS = [sys.executable, "-S", "-E", "-c", "while True: pass"]
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 

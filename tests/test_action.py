@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +14,11 @@ import pytest
 from tests.made_up import mib, session
 
 yaml = pytest.importorskip("yaml")
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = Path(__file__).parents[1]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
 
 
-def run_step(number: int, folder: pathlib.Path, program: str, script: str, **inputs: str) -> int:
+def run_step(number: int, folder: Path, program: str, script: str, **inputs: str) -> int:
     """Run a step of the action, in which a program is this script; return the exit status."""
     (folder / program).write_text(f"#!/bin/sh\n{script}\n")
     (folder / program).chmod(0o755)
@@ -29,8 +29,8 @@ def run_step(number: int, folder: pathlib.Path, program: str, script: str, **inp
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("gates", "status"), [("", "0"), ("peak_rss>+5%\n\nduration>3600s\n", "3")])
-def test_comparison(tmp_path: pathlib.Path, gates: str, status: str) -> None:
+@pytest.mark.parametrize("gates, status", [("", "0"), ("peak_rss>+5%\n\nduration>3600s\n", "3")])
+def test_comparison(tmp_path: Path, gates: str, status: str) -> None:
     """The first step writes the table into the summary and passes on the status of the gates."""
     session({"rss": mib(10, 60)}).save(tmp_path / "base.json")
     session({"rss": mib(10, 90)}).save(tmp_path / "new.json")
@@ -42,7 +42,7 @@ def test_comparison(tmp_path: pathlib.Path, gates: str, status: str) -> None:
 
 
 @pytest.mark.process
-def test_earlier_table(tmp_path: pathlib.Path) -> None:
+def test_earlier_table(tmp_path: Path) -> None:
     """A comparison that fails shows no table of an earlier step with this action."""
     (tmp_path / "nncf-tools.md").write_text("of another comparison")
 
@@ -61,10 +61,10 @@ echo "$@" > called
 @pytest.mark.process
 @pytest.mark.skipif(shutil.which("jq") is None, reason="GitHub's program has jq inside")
 @pytest.mark.parametrize(
-    ("kind", "association", "is_updated"),
+    "kind, association, is_updated",
     [("Bot", "NONE", True), ("User", "MEMBER", True), ("User", "NONE", False), ("User", "CONTRIBUTOR", False)],
 )
-def test_comment_of_another_user(tmp_path: pathlib.Path, kind: str, association: str, *, is_updated: bool) -> None:
+def test_comment_of_another_user(tmp_path: Path, kind: str, association: str, *, is_updated: bool) -> None:
     """The table does not go into a comment that somebody else has begun with our mark, and may edit."""
     comment = {"id": 7, "body": "<!-- nncf-tools -->", "user": {"type": kind}, "author_association": association}
     (tmp_path / "comments.json").write_text(json.dumps([comment]))
@@ -87,7 +87,7 @@ def test_inputs_of_the_docs() -> None:
 @pytest.mark.real
 def test_schema() -> None:
     """The action is what GitHub's published schema allows."""
-    program = pathlib.Path(sys.executable).with_name("check-jsonschema")
+    program = Path(sys.executable).with_name("check-jsonschema")
     words = [program, "--builtin-schema", "vendor.github-actions", str(ROOT / "action.yml")]
 
     assert subprocess.run(words, check=False, timeout=60).returncode == 0

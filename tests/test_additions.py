@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -105,11 +105,11 @@ Ours = Callable[..., Output]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with nncf-tools and three metrics more: a gauge, a counter and one of two devices."""
     folder = tmp_path_factory.mktemp("new")
     package = folder / "package" / "nncftools"
-    shutil.copytree(pathlib.Path(nncftools.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(nncftools.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     declared = package / "metrics.py"
     before, end, after = declared.read_text().partition("    )\n}  # fmt: skip\n")
     assert end
@@ -125,7 +125,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
-def add_line(path: pathlib.Path, after: str, line: str) -> None:
+def add_line(path: Path, after: str, line: str) -> None:
     """Add one line to a module."""
     text = path.read_text()
     assert text.count(f"{after}\n") == 1
@@ -146,7 +146,7 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def ours(folder: pathlib.Path) -> Iterator[Ours]:
+def ours(folder: Path) -> Iterator[Ours]:
     """Run that nncf-tools."""
     environment = {**os.environ, "PYTHONPATH": str(folder / "package"), "COLUMNS": "80", "NO_COLOR": "1"}
     words = [sys.executable, "-c", SERVER]
@@ -166,7 +166,7 @@ def ours(folder: pathlib.Path) -> Iterator[Ours]:
 
 
 @pytest.fixture(scope="module")
-def recorded(folder: pathlib.Path) -> Session:
+def recorded(folder: Path) -> Session:
     """Record operations with them."""
     words = ["monitor", *RECORD, "--name", "new", "-o", "run.json", "--", sys.executable, BURNERS / "phases.py", 5]
     line = [sys.executable, "-m", "nncftools", *map(str, words)]
@@ -191,7 +191,7 @@ DEVICES = ["NPU memory npu0", "NPU memory npu1"]
 
 @pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize(
-    ("words", "names"),
+    "words, names",
     [
         ("report run.json --type all --details", [*DEVICES, "Huge pages", "Wake-ups"]),
         ("report run.json --type all -f markdown --details", [*DEVICES, "NPU busy npu1", "Huge pages", "Wake-ups"]),
@@ -226,7 +226,7 @@ def test_json(ours: Ours) -> None:
     assert 0 < first["npu_busy@npu1"] < 1
 
 
-def test_importer(ours: Ours, folder: pathlib.Path) -> None:
+def test_importer(ours: Ours, folder: Path) -> None:
     """An importer is its file and its line."""
     (folder / "log").write_text("MADE UP\n0.5 1024\n")
 

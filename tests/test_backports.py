@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import pathlib
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_toml() -> None:
 
 
 @pytest.mark.process
-def test_module_runs_without_the_working_folder(tmp_path: pathlib.Path) -> None:
+def test_module_runs_without_the_working_folder(tmp_path: Path) -> None:
     """A module gets its arguments, and what lies in the working folder is not imported."""
     (tmp_path / "itertools.py").write_text("raise SystemExit('imported')")
     (tmp_path / "timeit.py").write_text("raise SystemExit('run')")

@@ -11,7 +11,6 @@ import gzip
 import io
 import json
 import os
-import pathlib
 import re
 import shlex
 import shutil
@@ -20,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -28,7 +28,7 @@ from nncftools.cli import app
 from tests.conftest import command_line
 from tests.surroundings import HANGING_S
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = Path(__file__).parents[1]
 RECORDINGS = ROOT / "examples" / "recordings"
 FURTHER_FILES = (
     "examples/compression/smollm2.csv",
@@ -96,7 +96,7 @@ def test_length() -> None:
 
 
 @pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links(page: pathlib.Path) -> None:
+def test_links(page: Path) -> None:
     """Links of a page to files of the repository lead to files, and to headings that the file has."""
     links = re.findall(r"\]\(([^)\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
     files = [link for link in links if not link.startswith(("http:", "https:"))]
@@ -104,7 +104,7 @@ def test_links(page: pathlib.Path) -> None:
     assert [link for link in files if not is_target(page, link)] == []
 
 
-def is_target(page: pathlib.Path, link: str) -> bool:
+def is_target(page: Path, link: str) -> bool:
     """Return whether a link leads to a file, and to one of its headings if it names a heading."""
     name, _, heading = link.partition("#")
     file = page.parent / name if name else page
@@ -122,7 +122,7 @@ def anchors(text: str) -> list[str]:
 @pytest.mark.parametrize(
     "page", [*sorted((ROOT / "docs/internals").glob("*.md")), ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
 )
-def test_files(page: pathlib.Path) -> None:
+def test_files(page: Path) -> None:
     """Each module that a page for developers names is in the repository."""
     named = re.findall(r"`([\w/]+\.py)`", page.read_text(encoding="utf-8"))
 
@@ -141,9 +141,9 @@ def test_index() -> None:
 @contextlib.contextmanager
 def recordings() -> Iterator[None]:
     """Make a folder with the recordings of the documents the working folder, on a terminal of 80 columns."""
-    before = pathlib.Path.cwd()
+    before = Path.cwd()
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
+        folder = Path(name)
         shutil.copytree(RECORDINGS / "fit", folder / "fit")
         (folder / "forecast").mkdir()
         for packed in RECORDINGS.rglob("*.gz"):
@@ -164,7 +164,7 @@ def recordings() -> Iterator[None]:
             time.tzset()
 
 
-def make_model(folder: pathlib.Path) -> None:
+def make_model(folder: Path) -> None:
     """Make the model of the forecast, whose weights are a hole in the file, and a stand-in for ``optimum-cli``."""
     (folder / "llama").mkdir()
     shutil.copy(RECORDINGS / "forecast" / "config.json", folder / "llama")
@@ -189,7 +189,7 @@ def replay(command: str) -> str:
     command, last_line = REPLAYED.get(command, (command, ""))
     words = shlex.split(command)
     if "*" in words[-1]:
-        words[-1:] = sorted(str(path) for path in pathlib.Path().glob(words[-1]))
+        words[-1:] = sorted(str(path) for path in Path().glob(words[-1]))
     printed = io.StringIO()
     with (
         contextlib.redirect_stdout(printed),
@@ -199,7 +199,7 @@ def replay(command: str) -> str:
     ):
         app.run()
     assert "nncf-tools: error: " not in printed.getvalue()
-    return printed.getvalue().replace(f"{pathlib.Path.cwd()}/", "").strip("\n") + "\n" + last_line
+    return printed.getvalue().replace(f"{Path.cwd()}/", "").strip("\n") + "\n" + last_line
 
 
 def rewritten(text: str) -> str:
@@ -208,7 +208,7 @@ def rewritten(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_outputs(page: pathlib.Path) -> None:
+def test_outputs(page: Path) -> None:
     """Outputs in a page are those of today."""
     text = page.read_text(encoding="utf-8")
     with recordings():
@@ -216,7 +216,7 @@ def test_outputs(page: pathlib.Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a folder with the recordings that README's commands name, and a stand-in for ``optimum-cli``."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "bin").mkdir()
@@ -234,7 +234,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.mark.process
 @pytest.mark.long
 @pytest.mark.parametrize("command", readme_commands())
-def test_command(prepared: pathlib.Path, tmp_path: pathlib.Path, command: str) -> None:
+def test_command(prepared: Path, tmp_path: Path, command: str) -> None:
     """A command of README works as it stands, with a real command in place of CMD."""
     shutil.copytree(prepared, tmp_path, symlinks=True, dirs_exist_ok=True)
     words = command

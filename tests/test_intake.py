@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import gzip
 import os
-import pathlib
 import re
 import threading
 import tracemalloc
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -22,7 +22,7 @@ from tests.made_up import END, journal, session
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text, message",
     [
         ("noon", "Invalid isoformat string: 'noon'"),
         ("2026-11-21T07:00:00", "a time with its zone expected"),
@@ -38,7 +38,7 @@ def test_moments(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "beyond"),
+    "kind, beyond",
     [
         (intake.Whole, 2**63),
         (intake.Size, -1),
@@ -57,7 +57,7 @@ def test_types_have_a_range(kind: object, beyond: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_one"), [("1", True), ("2147483647", True), ("2147483648", False), ("9" * 20, False), ("-1", False)]
+    "text, is_one", [("1", True), ("2147483647", True), ("2147483648", False), ("9" * 20, False), ("-1", False)]
 )
 def test_pids(text: str, is_one: bool) -> None:  # noqa: FBT001 — a parameter of the test
     """A PID is a whole number that a kernel can give."""
@@ -67,7 +67,7 @@ def test_pids(text: str, is_one: bool) -> None:  # noqa: FBT001 — a parameter 
 MIB = 1 << 20
 
 
-def test_a_bomb_is_refused_soon(tmp_path: pathlib.Path) -> None:
+def test_a_bomb_is_refused_soon(tmp_path: Path) -> None:
     """A file that unpacks to a thousand times its size is refused early: gzip of Python 3.12 on reads 128 KiB ahead."""
     path = tmp_path / "bomb.json.gz"
     begin = gzip.compress(b'{"format": "nncf-tools-session", "name": "', mtime=0)
@@ -83,7 +83,7 @@ def test_a_bomb_is_refused_soon(tmp_path: pathlib.Path) -> None:
     assert most < 700 * MIB
 
 
-def test_files_that_pack_well_are_read(tmp_path: pathlib.Path) -> None:
+def test_files_that_pack_well_are_read(tmp_path: Path) -> None:
     """Up to 64 MiB, a file may unpack to any multiple of its size."""
     path = tmp_path / "zeros.gz"
     path.write_bytes(gzip.compress(bytes(20 * MIB), mtime=0))
@@ -92,7 +92,7 @@ def test_files_that_pack_well_are_read(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("content", [bytes(2000), gzip.compress(bytes(2000), mtime=0)])
-def test_size_is_limited(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def test_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     """A file larger than the limit is refused, packed or not."""
     path = tmp_path / "long"
     path.write_bytes(content)
@@ -101,7 +101,7 @@ def test_size_is_limited(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
         intake.read_file(path)
 
 
-def test_a_sparse_file_is_refused_unread(tmp_path: pathlib.Path) -> None:
+def test_a_sparse_file_is_refused_unread(tmp_path: Path) -> None:
     """A journal of 30 GB without content is refused by its size, before it is kept in memory."""
     path = tmp_path / "run.journal.jsonl"
     with path.open("wb") as file:
@@ -121,7 +121,7 @@ def test_a_sparse_file_is_refused_unread(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["run.json", "run.json.gz", "run.journal.jsonl", *LOGS])
-def test_a_byte_order_mark_means_nothing(tmp_path: pathlib.Path, name: str) -> None:
+def test_a_byte_order_mark_means_nothing(tmp_path: Path, name: str) -> None:
     """A session, a journal and every log can begin with a UTF-8 byte-order mark."""
     (tmp_path / "usage.jsonl").write_bytes(LOGS["usage.jsonl"][0])
     if name in LOGS:
@@ -139,7 +139,7 @@ def test_a_byte_order_mark_means_nothing(tmp_path: pathlib.Path, name: str) -> N
     assert not any("could not be read" in warning for warning in found.warnings)
 
 
-def test_other_encodings_are_named(tmp_path: pathlib.Path) -> None:
+def test_other_encodings_are_named(tmp_path: Path) -> None:
     """A session in UTF-16 is refused with the reason."""
     path = tmp_path / "run.json"
     path.write_bytes(session().save(tmp_path / "made.json").read_text(encoding="utf-8").encode("utf-16"))
@@ -150,7 +150,7 @@ def test_other_encodings_are_named(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFO on this system")
 class TestFifo:
-    def test_nobody_writes(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_nobody_writes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A FIFO that nobody opens for writing is not waited for without end."""
         monkeypatch.setattr(intake, "_WRITER_S", 0.1)
         path = tmp_path / "fifo"
@@ -159,7 +159,7 @@ class TestFifo:
         with pytest.raises(SessionFileError, match=r"no program has opened this FIFO for writing within 0\.1 s"):
             read_session(path)
 
-    def test_a_slow_writer_is_waited_for(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_slow_writer_is_waited_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Somebody who has opened it may take any time between two writes."""
         monkeypatch.setattr(intake, "_WRITER_S", 0.2)
         path = tmp_path / "fifo"

@@ -5,18 +5,18 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
-import pathlib
 import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 import nncftools
 
-ROOT = pathlib.Path(nncftools.__file__).parent
+ROOT = Path(nncftools.__file__).parent
 HERE = {path.stem for path in ROOT.iterdir()}
 EVERYBODY = {"backports", "errors", "files", "intake", "markdown", "metrics", "snapshot_rules", "units"}
 SAMPLER_MAY_IMPORT = {"errors", "files", "metrics"}
@@ -66,7 +66,7 @@ MAY_IMPORT = {
 }
 
 
-def name_of(path: pathlib.Path) -> str:
+def name_of(path: Path) -> str:
     """Return the dotted name of a module inside the package."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
@@ -83,7 +83,7 @@ class Module(NamedTuple):
 
 
 @functools.cache
-def parsed(path: pathlib.Path) -> Module:
+def parsed(path: Path) -> Module:
     """Return what is in a module."""
     tree = ast.parse(path.read_bytes())
     for_types = [node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
@@ -99,7 +99,7 @@ def parsed(path: pathlib.Path) -> Module:
     )
 
 
-def imported(path: pathlib.Path, *, types: bool = True) -> frozenset[str]:
+def imported(path: Path, *, types: bool = True) -> frozenset[str]:
     """Return the full names of the modules and objects that a module imports, with or without those for types only."""
     module = parsed(path)
     return module.imports | module.for_types if types else module.imports
@@ -117,7 +117,7 @@ def _imports(nodes: Iterable[ast.AST], package: tuple[str, ...]) -> set[str]:
     return found
 
 
-def ours(path: pathlib.Path) -> set[str]:
+def ours(path: Path) -> set[str]:
     """Return the package's folders and modules that a module imports, by names inside the package."""
     names = (name.partition(".") for name in imported(path))
     inside = {name for root, _, name in names if root == "nncftools"}
@@ -129,12 +129,12 @@ def is_within(name: str, packages: set[str]) -> bool:
     return any(f"{name}.".startswith(f"{package}.") for package in packages)
 
 
-def modules(package: str) -> list[pathlib.Path]:
+def modules(package: str) -> list[Path]:
     """Return the files of a subpackage."""
     return sorted((ROOT / package).rglob("*.py"))
 
 
-def needed(path: pathlib.Path, every: set[str], *, types: bool) -> set[str]:
+def needed(path: Path, every: set[str], *, types: bool) -> set[str]:
     """Return which of ``every`` module of ours a module imports, by names inside the package."""
     found = set[str]()
     for name in imported(path, types=types):

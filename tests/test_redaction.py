@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import pathlib
 import shlex
+from pathlib import Path
 
 import pytest
 
 from nncftools.intake import HIDDEN, Redaction
 
-CASES = pathlib.Path(__file__).parent / "data/redaction.txt"
+CASES = Path(__file__).parent / "data/redaction.txt"
 LONGEST = 128 * 1024 - 1
 """The longest word that the kernel allows in a command line."""
 
@@ -25,7 +25,7 @@ def read_cases() -> list[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("kind", "text", "shown"), read_cases())
+@pytest.mark.parametrize("kind, text, shown", read_cases())
 def test_cases(kind: str, text: str, shown: str) -> None:
     """What looks like a secret is hidden, and nothing else: in commands, in lines for a shell and in code."""
     if kind == "command":

@@ -8,7 +8,7 @@ numbers rise only with a new capability, by what its issue grants.
 from __future__ import annotations
 
 import ast
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +16,7 @@ import nncftools
 from tests import legible
 from tests.test_layers import name_of, needed
 
-ROOT = pathlib.Path(nncftools.__file__).parent
+ROOT = Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
     "ground floor": 7_827,
@@ -81,7 +81,7 @@ def sizes() -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("source", "nodes"),
+    "source, nodes",
     [
         ("", 1),
         ("# Why.\nLIMIT = 3  # bytes\n", 4),
@@ -159,7 +159,7 @@ def test_prose_names_its_nouns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "source", "lines"),
+    "kind, source, lines",
     [
         ("squeezed", "a, b = x, y\n", [1]),
         ("squeezed", "a, b = b, a\nc, d = f()\n", []),
@@ -174,7 +174,7 @@ def test_prose_names_its_nouns() -> None:
         ("positional", "f(1, 2, 3, 4, 5)\nf(1, 2, 3, 4, e=5)\nf(*a, 1, 2, 3, 4)\n", [1]),
     ],
 )
-def test_findings(tmp_path: pathlib.Path, kind: str, source: str, lines: list[int]) -> None:
+def test_findings(tmp_path: Path, kind: str, source: str, lines: list[int]) -> None:
     """Each kind of finding has its line."""
     path = tmp_path / "module.py"
     path.write_text(source)

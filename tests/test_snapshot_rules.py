@@ -8,7 +8,7 @@ from nncftools.snapshot_rules import is_waiting, subtract_ranges
 
 
 @pytest.mark.parametrize(
-    ("file", "expected"),
+    "file, expected",
     [
         ("/usr/lib/python3.11/threading.py", True),
         ("/usr/lib/python3.11/concurrent/futures/thread.py", True),
@@ -23,7 +23,7 @@ def test_is_waiting(file: str, expected: bool) -> None:  # noqa: FBT001 — a ta
 
 
 @pytest.mark.parametrize(
-    ("ranges", "others", "expected"),
+    "ranges, others, expected",
     [
         ([(0, 10)], [], [(0, 10)]),
         ([(0, 10)], [(0, 10)], []),

@@ -70,7 +70,7 @@ TEXTS: dict[Callable[..., str], dict[Any, str]] = {
 
 
 @pytest.mark.parametrize(
-    ("write", "value", "text"),
+    "write, value, text",
     [
         pytest.param(write, value, text, id=f"{write.__name__} {value!r}")
         for write, texts in TEXTS.items()
@@ -83,7 +83,7 @@ def test_texts(write: Callable[[object], str], value: object, text: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "length", "expected"),
+    "text, length, expected",
     [
         ("abcdefghij", 10, "abcdefghij"),
         ("abcdefghijk", 10, "abcdef…ijk"),
@@ -106,7 +106,7 @@ def test_factor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "size", "text"),
+    "unit, size, text",
     [
         ("B", 0, "0"),
         ("B", 50 * GB, "50,000,000,000"),
@@ -132,7 +132,7 @@ def test_label() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size", "unit"),
+    "text, size, unit",
     [
         ("8GiB", 8 << 30, MemoryUnit.GiB),
         (" 0.5 gib ", 1 << 29, MemoryUnit.GiB),
@@ -155,7 +155,7 @@ def test_no_size(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("0.5", 0.5), ("100ms", 0.1), ("0.5 s", 0.5), ("2 min", 120), ("2m", 120), ("1.5H", 5400)]
+    "text, seconds", [("0.5", 0.5), ("100ms", 0.1), ("0.5 s", 0.5), ("2 min", 120), ("2m", 120), ("1.5H", 5400)]
 )
 def test_seconds_from(text: str, seconds: float) -> None:
     """A time is a number with its unit; without a unit it is seconds."""
@@ -169,14 +169,14 @@ def test_no_time(text: str) -> None:
         seconds_from(text)
 
 
-@pytest.mark.parametrize(("text", "unit"), [("mib", MemoryUnit.MiB), ("G", MemoryUnit.GiB), ("KB", MemoryUnit.KB)])
+@pytest.mark.parametrize("text, unit", [("mib", MemoryUnit.MiB), ("G", MemoryUnit.GiB), ("KB", MemoryUnit.KB)])
 def test_unit_from(text: str, unit: MemoryUnit) -> None:
     """A unit is named in any case, or by its first letter."""
     assert unit_from(text) is unit
 
 
 @pytest.mark.parametrize(
-    ("size", "unit", "expected"),
+    "size, unit, expected",
     [
         (1234.56 * MIB, MemoryUnit.MiB, "1,235"),
         (9.94 * MIB, MemoryUnit.MiB, "9.9"),
@@ -192,7 +192,7 @@ def test_brief(size: float, unit: MemoryUnit, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "whole", "text"),
+    "part, whole, text",
     [
         (7.6 * 2**30, 8 << 30, "7.6 of 8 GiB"),
         (100 * MIB, 8 << 30, "0.1 of 8 GiB"),
@@ -206,7 +206,7 @@ def test_part_text(part: float, whole: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "width", "lines"),
+    "text, width, lines",
     [
         ("RSS 305 MiB at 1.65 s", 11, ["RSS 305 MiB", "at 1.65 s"]),
         ("RSS of 305 MiB, and", 11, ["RSS of", "305 MiB,", "and"]),

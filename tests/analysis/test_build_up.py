@@ -57,7 +57,7 @@ def test_pages_of_files(made: Made) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shared", "expected"),
+    "shared, expected",
     [([0, 100, 0], 0), ([0, 100, 50], 50), ([0, 100, 400], 400), ([0, 900, 900], 400), ([], 0)],
 )
 def test_pages_that_were_copied(made: Made, shared: list[int], expected: int) -> None:
@@ -212,7 +212,7 @@ class TestAtEnd:
     """A program takes 300 bytes until 0.5 s and ends at 1.0 s."""
 
     @pytest.mark.parametrize(
-        ("levels", "report", "expected"),
+        "levels, report, expected",
         [
             ("300@1 0@1", None, 300),
             ("300@0.9 80@0.95 20@1 0@1", None, 300),
@@ -295,7 +295,7 @@ WARNED = LimitReached(at_s=0.6, rss=300, limit=200, action="warn")
 
 
 @pytest.mark.parametrize(
-    ("fields", "report_s", "expected"),
+    "fields, report_s, expected",
     [
         ({"exit": ENDED}, 0.9, 200),
         ({"exit": Exit(code=7)}, 0.9, 200),

@@ -10,7 +10,7 @@ LONG = f"{SITE}transformers/models/llama/modeling_llama.py"
 
 
 @pytest.mark.parametrize(
-    ("file", "expected"),
+    "file, expected",
     [
         (f"{SITE}torch/jit/_trace.py", "torch"),
         (f"{SITE}six.py", "six"),
@@ -26,7 +26,7 @@ def test_package(file: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "expected"),
+    "of, expected",
     [
         (Frame("f", LONG, 7), "transformers/…/modeling_llama.py:7 f"),
         (Frame("f", f"{SITE}torch/jit/_trace.py", 7), "torch/jit/_trace.py:7 f"),
@@ -48,7 +48,7 @@ def test_label_after_another_frame() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "expected"),
+    "place, expected",
     [
         ("<frozen importlib._bootstrap>:1 _find_and_load", True),
         ("/usr/lib/python3.11/importlib/__init__.py:1 import_module", True),

@@ -37,7 +37,7 @@ class TestRun:
 
 
 class TestDifference:
-    @pytest.mark.parametrize(("high", "expected"), [(250, True), (219, False), (None, False)])
+    @pytest.mark.parametrize("high, expected", [(250, True), (219, False), (None, False)])
     def test_brackets(self, high: int | None, expected: bool) -> None:  # noqa: FBT001 — a parameter of a test
         """A difference is within the brackets if they overlap; for brackets without an upper end this is unknown."""
         ends = None if high is None else high * MIB
@@ -49,7 +49,7 @@ class TestDifference:
 
 class TestNoise:
     @pytest.mark.parametrize(
-        ("base", "new", "expected"),
+        "base, new, expected",
         [
             ("100", "100.9", False),  # less than 1 MiB
             ("1000", "1009", False),  # less than 1 %
@@ -124,7 +124,7 @@ def calls(text: str) -> dict[str, Operation]:
 
 
 @pytest.mark.parametrize(
-    ("runs", "expected"),
+    "runs, expected",
     [
         (["f(a) f(b)", "f(b) f(a)"], ["0:f(a) 1:f(a)", "1:f(b) 0:f(b)"]),
         (["f(a) f(b) f(c)", "f(b) f(c)"], ["0:f(a) None", "1:f(b) 0:f(b)", "2:f(c) 1:f(c)"]),

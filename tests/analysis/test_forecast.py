@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import gzip
-import pathlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -126,7 +126,7 @@ def test_late_garbage_in_one_of_two_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "doubtful"), [("500 1400 700", 4), ("300 600 750", 6), ("1400 500 700", 2), ("700 1000 980", 4)]
+    "sizes, doubtful", [("500 1400 700", 4), ("300 600 750", 6), ("1400 500 700", 2), ("700 1000 980", 4)]
 )
 def test_off_a_line(sizes: str, doubtful: int) -> None:
     """An operation whose sizes are on no line, and which could hold more than the others, leaves the peak unknown."""
@@ -248,7 +248,7 @@ def test_floor_of_the_first_of_many() -> None:
     assert known.floor.value == pytest.approx(1040 * MIB, rel=0.02)
 
 
-@pytest.mark.parametrize(("end_s", "expected"), [(1.4, 500 * MIB), (0.5, None)], ids=["long", "short"])
+@pytest.mark.parametrize("end_s, expected", [(1.4, 500 * MIB), (0.5, None)], ids=["long", "short"])
 def test_peak_below_an_earlier_one(end_s: float, expected: float | None) -> None:
     """Where the high-water mark of a process did not rise, samples show the peak of a long operation."""
     own = OwnMemory(high_water_mark=900 * MIB, tree=300 * MIB)
@@ -260,7 +260,7 @@ def test_peak_below_an_earlier_one(end_s: float, expected: float | None) -> None
     assert [point.peak for point in measure_points(run) if point.operation == "Saving"] == [expected]
 
 
-KEPT = pathlib.Path(__file__).parents[1] / "data/forecasts.json.gz"
+KEPT = Path(__file__).parents[1] / "data/forecasts.json.gz"
 """Slices and true figures of the models and scripts that ``benchmarks.forecast`` holds out."""
 
 

@@ -121,7 +121,7 @@ class TestOrLater:
     """``LOAD`` holds 90 MiB of the heap, of which a fall may have taken some."""
 
     @pytest.mark.parametrize(
-        ("gone", "expected"),
+        "gone, expected",
         [
             ([seen(60, "main > convert")], "b.py convert"),
             ([seen(40, "main > convert")], ""),
@@ -149,7 +149,7 @@ class TestOrLater:
         assert row.or_later == expected
         assert [of.or_later for of in held_by(root) if of.label == "b.py:1 load"] == [expected]
 
-    @pytest.mark.parametrize(("size", "epoch"), [(15, 0), (90, 1)], ids=["less than 16 MiB", "after the fall"])
+    @pytest.mark.parametrize("size, epoch", [(15, 0), (90, 1)], ids=["less than 16 MiB", "after the fall"])
     def test_not_named(self, size: int, epoch: int) -> None:
         """Small doubts are not worth a word, and memory that came after the fall is not in doubt."""
         root = doubted(size, seen(60, "main > convert"), epoch=epoch)
@@ -268,7 +268,7 @@ class TestLabels:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text, expected",
     [("work > decoder > standard > loader", "work"), ("decoder > standard > loader", "decoder"), ("standard",) * 2],
 )
 def test_best_frame(text: str, expected: str) -> None:

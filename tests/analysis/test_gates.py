@@ -40,7 +40,7 @@ def measure(text: str, of: Comparison) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "limit", "relative", "percent"),
+    "text, limit, relative, percent",
     [
         ("peak_rss>+5%", Fraction(5), True, True),
         (" peak_rss < -0.5 % ", Fraction(-1, 2), True, True),
@@ -64,7 +64,7 @@ def test_operation(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text, message",
     [
         ("", "cannot be read"),
         ("peak_rss", "cannot be read"),
@@ -90,7 +90,7 @@ def test_unreadable(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "passed"),
+    "text, passed",
     [
         ("peak_rss>+5%", False),
         ("peak_rss>+10%", True),
@@ -113,7 +113,7 @@ def test_one_run_each(text: str, passed: bool) -> None:  # noqa: FBT001 — a pa
 
 
 @pytest.mark.parametrize(
-    ("text", "passed", "measured"),
+    "text, passed, measured",
     [
         ("peak_rss>400MiB", False, "500.0 MiB, the largest of 3 runs"),
         ("peak_rss<80MiB", True, "90.0 MiB, the smallest of 3 runs"),
@@ -127,7 +127,7 @@ def test_limit_of_groups(text: str, passed: bool, measured: str) -> None:  # noq
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text, message",
     [
         ("peak_pss>+5%", r"'peak_pss' is not known in both BASE and NEW; known there: peak_rss, duration, cpu"),
         ("peak_pss>5GiB", "'peak_pss' is not known in NEW; known there: peak_rss"),
@@ -170,7 +170,7 @@ def called(*arguments: str | None) -> Comparison:
 
 
 @pytest.mark.parametrize(
-    ("operation", "expected"),
+    "operation, expected",
     [
         ("compress_weights", "6.00 s in 3 calls"),
         ("compress_weights (2)", "2.00 s"),
@@ -220,7 +220,7 @@ def on_threads(operations: str, *around: int | None) -> Comparison:
 
 
 @pytest.mark.parametrize(
-    ("operations", "third", "expected"),
+    "operations, third, expected",
     [
         ("W 0-0.8, W 0.1-0.2, W/W 0.3-0.5", 0, "0.900 s in 3 calls"),
         ("W 0-0.8, X 0.1-0.5, X/W 0.1-0.4", 1, "1.10 s in 2 calls"),
@@ -253,7 +253,7 @@ def counted_together(*further: float) -> Comparison:
 
 
 @pytest.mark.parametrize(
-    ("further", "expected"), [([], "0.050 s in 100 calls"), ([0.01], "0.060 s in 101 calls")], ids=["one row", "two"]
+    "further, expected", [([], "0.050 s in 100 calls"), ([0.01], "0.060 s in 101 calls")], ids=["one row", "two"]
 )
 def test_calls_that_are_counted_together(further: list[float], expected: str) -> None:
     """The duration of several calls is the time in them, whether they are one row or several."""

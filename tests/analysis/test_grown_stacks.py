@@ -43,7 +43,7 @@ THREAD = "/usr/lib/python3.11/threading.py:9 Thread._bootstrap > /usr/lib/python
 
 
 @pytest.mark.parametrize(
-    ("base", "new", "label"),
+    "base, new, label",
     [
         ("/a/old.py:9 <module> > load", "/b/new.py:7 <module> > load", "new.py (torch load)"),
         ("/a/old.py:9 <module>", "/b/new.py:7 <module>", "new.py"),
@@ -68,7 +68,7 @@ def test_other_script(base: str, new: str, label: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "label"),
+    "script, label",
     [("/new/bin/optimum-cli", "torch/load.py load"), ("/a/export.py", "export.py (torch load)")],
 )
 def test_console_script(script: str, label: str) -> None:
@@ -106,7 +106,7 @@ def test_expressions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "label"), [(NOT_SEEN, "code that no stack shows"), (SHARED, "shared pages, counted again")]
+    "kind, label", [(NOT_SEEN, "code that no stack shows"), (SHARED, "shared pages, counted again")]
 )
 def test_without_code(kind: str, label: str) -> None:
     """What was not seen, and what processes share, is compared, too, and called so: it is no change of the code."""

@@ -44,7 +44,7 @@ def labels(*parts: Part, most: int = 4) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize(
-    ("places", "expected"),
+    "places, expected",
     [
         ("main > load", "b.py:1 load"),
         ("main > load > ones", "b.py:1 load (numpy ones)"),
@@ -77,7 +77,7 @@ def test_source_text_replaces_the_function_of_the_library() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text, expected",
     [
         ("import numpy as np", [IMPORTS]),
         ("import time; from numpy import ones", [IMPORTS]),
@@ -132,7 +132,7 @@ def test_largest_code_is_among_few_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "file_size", "expected"),
+    "file, file_size, expected",
     [
         ("/m/model.safetensors", 80, "model.safetensors (weights; Linux can free them), read in b.py:1 load"),
         ("/m/table.db", 80, "table.db (a mapped file; Linux can free it), read in b.py:1 load"),

@@ -6,7 +6,7 @@ from nncftools.analysis.figures import p_value, smallest_p
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "expected"),
+    "one, other, expected",
     [
         ([1, 2, 2], [2, 3, 4], 6 / 20),
         ([0, 0, 1, 1], [1, 1, 2, 5, 5], 10 / 126),
@@ -29,7 +29,7 @@ def test_groups_of_a_hundred() -> None:
     assert 0 < p_value(range(100), range(100, 200)) < 1e-50
 
 
-@pytest.mark.parametrize(("one", "other", "expected"), [(5, 5, 2 / 252), (3, 3, 0.1), (4, 4, 2 / 70), (1, 1, 1.0)])
+@pytest.mark.parametrize("one, other, expected", [(5, 5, 2 / 252), (3, 3, 0.1), (4, 4, 2 / 70), (1, 1, 1.0)])
 def test_smallest(one: int, other: int, expected: float) -> None:
     """The smallest p is reached by groups that do not overlap."""
     assert smallest_p(one, other) == pytest.approx(expected)

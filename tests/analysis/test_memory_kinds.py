@@ -19,7 +19,7 @@ def read(moments: str) -> Snapshots:
 
 
 @pytest.mark.parametrize(
-    ("moments", "expected"),
+    "moments, expected",
     [
         ("300@1 50@1.9 305@9", (1.0, False)),
         ("300@1 299@2.15 280@1.9", (2.15, True)),
@@ -64,7 +64,7 @@ GROUPS = [
 
 
 @pytest.mark.parametrize(
-    ("file_mib", "path"),
+    "file_mib, path",
     [
         (500, "/model.safetensors"),
         (700, "/model.safetensors"),
@@ -87,7 +87,7 @@ def test_file_that_is_held(file_mib: int, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"),
+    "path, expected",
     [
         ("/m/model-00001-of-00002.safetensors", True),
         ("/m/openvino_model.BIN", True),

@@ -8,7 +8,7 @@ from tests.made_up import figures, read_numbers
 
 
 @pytest.mark.parametrize(
-    ("call", "expected"),
+    "call, expected",
     [
         ("nncf.compress_weights", "compress_weights"),
         ("nncf.quantize", "quantize"),
@@ -27,7 +27,7 @@ def test_short_name(call: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "call", "arguments", "expected"),
+    "name, call, arguments, expected",
     [
         ("Weight Compression", "nncf.compress_weights", "INT4_SYM, g64", "compress_weights(INT4_SYM, g64)"),
         ("Export", "torch.onnx.export", None, "torch.onnx.export"),
@@ -43,7 +43,7 @@ def test_signature(name: str, call: str | None, arguments: str | None, expected:
 
 
 @pytest.mark.parametrize(
-    ("durations_s", "peaks", "duration", "peak"),
+    "durations_s, peaks, duration, peak",
     [
         ([2, 1, 4, 3], "10 30 20 5", "1 2.5 4 3", "5 15 30 2"),
         ([1, 1, 1], "7 7 7", "1 1 1 1", "7 7 7 1"),

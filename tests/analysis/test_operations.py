@@ -31,7 +31,7 @@ def rss_peak(of: Session) -> Bracket:
 
 
 @pytest.mark.parametrize(
-    ("operations", "ends"),
+    "operations, ends",
     [
         ("a 0, b 0.5", [0.5, 1.0]),
         ("a 0-0.2, b 0.5", [0.2, 1.0]),
@@ -66,7 +66,7 @@ def test_the_end_is_unknown() -> None:
     assert where_text(of) == "during inner"
 
 
-@pytest.mark.parametrize(("read_until_s", "expected"), [(0.41, 300), (0.46, 100)], ids=["at once", "too late"])
+@pytest.mark.parametrize("read_until_s, expected", [(0.41, 300), (0.46, 100)], ids=["at once", "too late"])
 def test_a_sample_that_was_read_late(read_until_s: float, expected: int) -> None:
     """A sample that was still read when the operation had ended may show what came after it."""
     read = OwnMemory(rss=MIB, tree=100 * MIB)
@@ -152,7 +152,7 @@ class TestReadings:
     """The readings at both ends of an operation are its figures; without a reading, samples are estimates."""
 
     @pytest.mark.parametrize(
-        ("times", "read", "expected"),
+        "times, read, expected",
         [
             ("0.49-0.51", "120 150", "120 150 30"),
             ("0.1-0.6", "", "≈100 ≈300 ≈200"),
@@ -176,7 +176,7 @@ class TestReadings:
         assert (rss.start_is_estimate, rss.end_is_estimate) == (True, False)
 
     @pytest.mark.parametrize(
-        ("read", "low"),
+        "read, low",
         [("", 300), ("900", 900), ("- 900", 900), ("≈900", 300)],
         ids=["sample", "start", "end", "estimate"],
     )
@@ -197,7 +197,7 @@ class TestUpperBound:
         assert (bracket.low, bracket.high) == tuple(mib(100, 120))
 
 
-@pytest.mark.parametrize(("total_s", "expected"), [(None, 2.0), (0.95, 2.0), (0.5, None)])
+@pytest.mark.parametrize("total_s, expected", [(None, 2.0), (0.95, 2.0), (0.5, None)])
 def test_cores_of_calls_that_were_logged_together(total_s: float | None, expected: float | None) -> None:
     """Where much time passed between the calls, the CPU time inside of them is unknown."""
     of = marked(marks("a 0-1.0", count=3, total_s=total_s), rss=[1] * 3, cpu_user=[0, 1, 2], cpu_system=[0] * 3)
@@ -205,7 +205,7 @@ def test_cores_of_calls_that_were_logged_together(total_s: float | None, expecte
     assert of.operations[0].cpu_average == expected
 
 
-@pytest.mark.parametrize(("pid", "end_s"), [(555, 0.9), (100, 1.5)], ids=["not recorded", "after the recording"])
+@pytest.mark.parametrize("pid, end_s", [(555, 0.9), (100, 1.5)], ids=["not recorded", "after the recording"])
 def test_own_reading_that_does_not_count(pid: int, end_s: float) -> None:
     """What a process read of itself counts only if it was recorded, and within the recording."""
     own = {"own_start": OwnMemory(high_water_mark=MIB), "own_end": OwnMemory(high_water_mark=900 * MIB)}
@@ -246,7 +246,7 @@ def parallel(of: Session) -> str:
 
 
 @pytest.mark.parametrize(
-    ("operations", "expected"),
+    "operations, expected",
     [
         ("a 0-9, a/b 1-5, a/c 5-9, a/c/d 6-7", ""),
         ("a 0-5, b 4-9", "a b"),
@@ -312,7 +312,7 @@ def test_no_time_as_a_process_begins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "forked_copy", "high"),
+    "samples, forked_copy, high",
     [(2, False, 100 + 50 + 512), (0, False, 100 + 512), (0, True, 100 + 100 + 512)],
     ids=["sampled", "never sampled", "a forked copy, never sampled"],
 )
@@ -335,7 +335,7 @@ def test_a_process_that_no_sample_shows() -> None:
     assert rss_peak(of).high == 500 * MIB
 
 
-@pytest.mark.parametrize(("at_s", "high"), [(100, 101), (1024, 202), (1900, 303)])
+@pytest.mark.parametrize("at_s, high", [(100, 101), (1024, 202), (1900, 303)])
 def test_a_bound_of_a_long_run(at_s: int, high: int) -> None:
     """An operation held at most what any sample up to its end shows, however long before."""
     sizes = [100] * 500 + [200] + [100] * 799 + [300] + [100] * 1697 + [400, 400]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,7 +75,7 @@ APART = "A 0.05-0.45, B 0.45-0.85"
 
 
 @pytest.mark.parametrize(
-    ("operations", "rss", "rises", "expected", "signs"),
+    "operations, rss, rises, expected, signs",
     [
         ("A 0.1-0.9, A/C 0.15-0.8, A/C/E 0.5-0.7, B 0.2-0.6", "10*4 600*5 10*2", "", "?C ?B", "???-"),
         (AB, "10*2 593*3 600*4 10*2", "", "B", "-!"),
@@ -105,7 +105,7 @@ def test_names(operations: str, rss: str, rises: str, expected: str, signs: str)
 
 
 @pytest.mark.parametrize(
-    ("helper_s", "rivals", "expected"),
+    "helper_s, rivals, expected",
     [
         ((0.0, 0.1), [], "during A › B, or outside all operations"),
         ((0.3, 0.4), ["A"], "during A › B, or in the rest of A"),
@@ -129,7 +129,7 @@ def test_more_may_have_been_held_elsewhere(helper_s: tuple[float, float], rivals
     assert where_text(of) == expected
 
 
-@pytest.mark.parametrize(("mark", "rises"), [(600, ""), (700, "0.45-0.5=700")], ids=["by a sample", "by a rise"])
+@pytest.mark.parametrize("mark, rises", [(600, ""), (700, "0.45-0.5=700")], ids=["by a sample", "by a rise"])
 def test_one_process_has_no_rivals(mark: int, rises: str) -> None:
     """The samples and rises of the largest process say how much it can have held before."""
     of = run("A 0.05-0.35, B 0.35-0.85", "10*3 100*2 600*2 10*4", rises)
@@ -187,7 +187,7 @@ def nested(**child: Any) -> Session:  # noqa: ANN401 — any field of a process
 
 
 @pytest.mark.parametrize(
-    ("child", "expected"),
+    "child, expected",
     [
         ({"peak_s": 0.5, "peak_rss": 250 * MIB}, "Outer Inner"),
         ({"peak_s": 0.5, "peak_rss": 100 * MIB}, "Outer"),
@@ -238,7 +238,7 @@ def test_parallel_operations() -> None:
     assert names(of) == "P101"
 
 
-RUNS = pathlib.Path(__file__).parents[1] / "data" / "runs"
+RUNS = Path(__file__).parents[1] / "data" / "runs"
 
 
 @pytest.mark.parametrize("name", ["recorded", "parallel", "operations", "odd_before", "facts", "stacks", "no_samples"])

@@ -23,7 +23,7 @@ def peaks(
 
 
 @pytest.mark.parametrize(
-    ("rss", "mark", "expected", "low_from"),
+    "rss, mark, expected, low_from",
     [
         ("1 5 3", None, "5 1 5", "sampled"),
         ("1 5 3", 4, "5 1 5", "sampled"),
@@ -73,7 +73,7 @@ def read_processes(text: str) -> list[Process]:
 
 
 @pytest.mark.parametrize(
-    ("processes", "high"),
+    "processes, high",
     [
         ("0- mark=7", 7),
         ("0-9 mark=7", None),
@@ -97,7 +97,7 @@ def test_upper_bound(processes: str, high: int | None) -> None:
     assert peaks(samples([0], rss=[5]), read_processes(processes))["rss"].high == high
 
 
-@pytest.mark.parametrize(("limit", "low"), [(9, 9), (6, 5)])
+@pytest.mark.parametrize("limit, low", [(9, 9), (6, 5)])
 def test_limit_of_the_command(limit: int, low: int) -> None:
     """The command's ru_maxrss is that of one process of the tree, unless it is the sampler's own, kept over exec."""
     found = peaks(samples([0], rss=[5]), [process(0, high_water_limit=limit)], floor=6)

@@ -217,7 +217,7 @@ class TestJob:
     """The operations, processes and other facts of the job."""
 
     @pytest.mark.parametrize(
-        ("ends", "expected"),
+        "ends, expected",
         [
             ([Exit(code=0), Exit(code=0)], Exit(code=0)),
             ([Exit(code=0), Exit(code=7)], Exit(code=7)),

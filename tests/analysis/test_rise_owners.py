@@ -32,7 +32,7 @@ def by_thread(text: str) -> dict[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("threads", "faults", "expected"),
+    "threads, faults, expected",
     [
         ("spin load", "1=1 2=99", "load=99 spin=1"),
         ("a b", "1=25 2=75", "a=25 b=75"),
@@ -123,7 +123,7 @@ FAST = "0@0 0@0.5 100M@0.51 100M@1"
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    "changes, expected",
     [
         ("main:3@0 main:4>ones@0.505 main:5@0.51", ["main:4", "ones:1"]),
         ("main:3@0 main:9@0.51", ["main:4-8"]),
@@ -144,7 +144,7 @@ def test_stacks_that_stood(made: Made, changes: str, expected: list[str]) -> Non
     assert largest.still < len(largest.stack)
 
 
-@pytest.mark.parametrize(("later", "expected"), [("main>load", 100), ("main>convert", 0)])
+@pytest.mark.parametrize("later, expected", [("main>load", 100), ("main>convert", 0)])
 def test_memory_that_moved(made: Made, later: str, expected: int) -> None:
     """A call that still runs when its memory moves (realloc) keeps it; else another one may have taken the place."""
     watched = made.process("0@0 100M@1 100M@3", f"main>load@0 {later}@1.5")
@@ -176,7 +176,7 @@ def test_waiting_thread_took_nothing(made: Made) -> None:
 
 
 @pytest.mark.parametrize(
-    ("faults", "expected"),
+    "faults, expected",
     [("1=30 2=40", "a=50 b=50"), ("1=1 2=40", "b=100"), ("3=40", "")],
     ids=["both may have taken all", "one has too few", "neither has one"],
 )

@@ -47,7 +47,7 @@ IN_TWO_STEPS = "0@0 50@1 150@2 150@4 120@4.1 50@4.4 50@5"
 
 
 @pytest.mark.parametrize(
-    ("levels", "ranges", "expected"),
+    "levels, ranges, expected",
     [
         (REBOUND, "", "0-0.8=80"),
         (REBOUND, "1.1 +A=100; 3.1 +B=80; 4.2 -A=100", "2-3=80"),
@@ -149,7 +149,7 @@ def test_files_apart() -> None:
     assert levels_at(of, 1.5).rises[0].memory == FILE
 
 
-@pytest.mark.parametrize(("at_s", "mib"), [(0.5, 50), (1, 100), (2.5, 140), (4.05, 130), (5, 80)])
+@pytest.mark.parametrize("at_s, mib", [(0.5, 50), (1, 100), (2.5, 140), (4.05, 130), (5, 80)])
 def test_rises_sum_to_rss(at_s: float, mib: int) -> None:
     """At each moment the rises that are left sum to RSS, whatever addresses say."""
     of = watched(REBOUND, "1.1 +A=100", "3.1 +B=80", "4.2 -A=100")

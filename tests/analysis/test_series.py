@@ -15,7 +15,7 @@ def test_gap_breaks_the_line() -> None:
     assert_array_equal(value, [5, 6, 7, np.nan, 8, 9])
 
 
-@pytest.mark.parametrize(("interval_s", "gaps"), [(1.0, 1), (2.0, 0), (None, 0), (0.0, 0)])
+@pytest.mark.parametrize("interval_s, gaps", [(1.0, 1), (2.0, 0), (None, 0), (0.0, 0)])
 def test_gap_is_measured_in_intervals(interval_s: float | None, gaps: int) -> None:
     """A distance of more than 2.5 intervals is a gap; without an interval there is none."""
     _, value = decimated_with_gaps([0, 1, 4], [5, 6, 7], interval_s)
@@ -50,7 +50,7 @@ def test_seldom_known() -> None:
     assert (time.tolist(), value.tolist()) == ([1, 5, 9], [5, 7, 6])
 
 
-@pytest.mark.parametrize(("known", "points"), [(5, 5), (6, 10), (10, 10)])
+@pytest.mark.parametrize("known, points", [(5, 5), (6, 10), (10, 10)])
 def test_mostly_known(known: int, points: int) -> None:
     """A figure that is unknown now and then keeps its unknown samples: there the line is broken."""
     values = [1.0] * known + [np.nan] * (10 - known)

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import json
-import pathlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -38,7 +38,7 @@ def test_figures_are_made_once(change: Callable[[Session], None]) -> None:
     assert of.operations[0] is not before
 
 
-def test_peaks_that_are_not_known(tmp_path: pathlib.Path) -> None:
+def test_peaks_that_are_not_known(tmp_path: Path) -> None:
     """A file without peaks, as a journal has none, has those of its samples; peaks in a file stay."""
     path = session({"rss": mib(100, 300), "anon": mib(50, 60)}).save(tmp_path / "run.json")
     document = json.loads(path.read_text(encoding="utf-8"))

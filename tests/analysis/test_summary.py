@@ -20,7 +20,7 @@ RSS = mib(100, 300, 290, 200)
 
 
 @pytest.mark.parametrize(
-    ("pss", "age", "expected", "is_at_peak"),
+    "pss, age, expected, is_at_peak",
     [
         ("- 150 - 90", "", "150 300 0", True),
         ("- - 140 90", "", "140 290 0.5", True),
@@ -41,7 +41,7 @@ def test_near_peak(pss: str, age: str, expected: str, *, is_at_peak: bool) -> No
 
 
 @pytest.mark.parametrize(
-    ("sampled", "low", "expected"),
+    "sampled, low, expected",
     [
         (1000, 1001, False),
         (1000, 1002, True),
@@ -58,7 +58,7 @@ def test_is_between_samples(sampled: int | None, low: float | None, *, expected:
 
 
 @pytest.mark.parametrize(
-    ("sampled", "mark", "size", "by_kernel"),
+    "sampled, mark, size, by_kernel",
     [(5, 7, 7, True), (7, 5, 7, False), (None, 7, 7, True), (5, None, 5, False)],
 )
 def test_size_of_the_largest_process(sampled: int | None, mark: int | None, size: int, *, by_kernel: bool) -> None:
@@ -70,7 +70,7 @@ def test_size_of_the_largest_process(sampled: int | None, mark: int | None, size
 
 
 @pytest.mark.parametrize(
-    ("limit", "others", "expected"),
+    "limit, others, expected",
     [(9, [], 9), (9, [process(1, peak_rss=4)], 5), (3, [], 5)],
     ids=["alone", "may be a descendant's", "the sampler's own"],
 )
@@ -83,13 +83,13 @@ def test_limit_of_the_command(limit: int, others: list[Process], expected: int) 
     assert found.size == expected
 
 
-@pytest.mark.parametrize(("told", "expected"), [(None, 3), (2, 3), (1_000, 1_000)])
+@pytest.mark.parametrize("told, expected", [(None, 3), (2, 3), (1_000, 1_000)])
 def test_taken(told: int | None, expected: int) -> None:
     """Samples that were merged were taken, and no fewer than are there."""
     assert count_samples(session(sampler=SamplerFacts(taken=told))) == expected
 
 
-@pytest.mark.parametrize(("finished", "known"), [(True, True), (False, False)])
+@pytest.mark.parametrize("finished, known", [(True, True), (False, False)])
 def test_old_figures_of_a_killed_recording(*, finished: bool, known: bool) -> None:
     """When the sampler was killed, a size that is too small to be the largest process's is old, and not shown."""
     of = session({"rss": mib(100, 300, 200)}, processes=[process(high_water_mark=MIB)], finished=finished)
@@ -115,7 +115,7 @@ LEFT_OUT = (
 
 
 @pytest.mark.parametrize(
-    ("release", "cpus", "expected"),
+    "release, cpus, expected",
     [("6.8.0", 64, [LEFT_OUT]), ("6.8.0", 8, []), ("6.16.1", 64, [])],
     ids=["many cores", "few cores", "a newer kernel"],
 )
@@ -155,7 +155,7 @@ def survivors(number: int) -> list[Process]:
 
 
 @pytest.mark.parametrize(
-    ("number", "names"),
+    "number, names",
     [
         (1, "p1 (pid 101)"),
         (3, "p1 (pid 101), p2 (pid 102), p3 (pid 103)"),
@@ -189,7 +189,7 @@ def missing(missed: int | None, taken: int) -> Session:
     return session({"rss": mib(*[1] * taken)}, sampler=facts)
 
 
-@pytest.mark.parametrize(("missed", "taken"), [(5, 95), (0, 3), (None, 3), (0, 0)])
+@pytest.mark.parametrize("missed, taken", [(5, 95), (0, 3), (None, 3), (0, 0)])
 def test_few_missed(missed: int | None, taken: int) -> None:
     """Up to 5 % of missed samples cause no hint."""
     assert said(missing(missed, taken)) == []
@@ -219,7 +219,7 @@ def test_lost_to_a_full_disk() -> None:
 
 
 @pytest.mark.parametrize(
-    ("duration_s", "interval_s", "missed", "gap_s", "expected"),
+    "duration_s, interval_s, missed, gap_s, expected",
     [
         (0.032, 0.01, 3, 0.032, ""),
         (1.5, 0.05, 15, 0.8, "the longest gap is 0.800 s: use a longer --interval or leave a core free"),

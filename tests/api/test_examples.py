@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.conftest import HANGING_S
 
 pytestmark = pytest.mark.long
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/python-and-pytest.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n((?:from|import) .*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
@@ -24,7 +24,7 @@ def scaled_down(example: str) -> str:
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
-def test_example_runs_as_it_stands(tmp_path: pathlib.Path, number: int) -> None:
+def test_example_runs_as_it_stands(tmp_path: Path, number: int) -> None:
     """Every Python example of the page runs, prints only logs to standard error, and writes its files."""
     result = subprocess.run(
         [sys.executable, "-c", scaled_down(EXAMPLES[number])],

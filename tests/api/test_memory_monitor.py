@@ -278,7 +278,7 @@ class TestLife:
             monitor.memory_type = "tea"
 
     @pytest.mark.parametrize(
-        ("memory_type", "given", "expected"),
+        "memory_type, given, expected",
         [
             ("rss", None, True),
             ("pss", None, True),

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import json
 import logging
-import pathlib
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
@@ -137,7 +137,7 @@ def test_report_and_graph(profiler: QEffMemoryProfiler) -> None:
     assert "Model Loading (" in report
     assert report.count("- Export (") == 2
     assert "<- Peak" in report
-    assert pathlib.Path(profiler.output_file).read_bytes().startswith(b"\x89PNG")
+    assert Path(profiler.output_file).read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.process
@@ -179,7 +179,7 @@ NONE = dict.fromkeys(
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("settings", "interval_s"),
+    "settings, interval_s",
     [
         ({"sampling_interval": None, "track_child_processes": None}, 0.05),
         pytest.param({"sampling_interval": 0, **NONE}, 0.001, marks=pytest.mark.long),
@@ -220,7 +220,7 @@ def test_second_start_appends() -> None:
 
 
 @pytest.mark.process
-def test_without_data(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Before the start there are empty values and texts, marks are kept, and no picture is written."""
     of = QEffMemoryProfiler(output_file=None, child_scan_interval=2.0)
     before = of.current_operation
@@ -266,7 +266,7 @@ def test_names(name: str) -> None:
 
 
 @pytest.mark.process
-def test_verbose(caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path) -> None:
+def test_verbose(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     """With verbose, start, marks with the memory, stop and picture are logged where and as QEfficient does."""
     of = QEffMemoryProfiler(sampling_interval=0.05, output_file=str(tmp_path / "a.png"), verbose=True)
     with caplog.at_level(logging.INFO, "QEfficient"):
@@ -286,7 +286,7 @@ def test_verbose(caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path) -> No
     assert [re.sub(pattern, "", text) for pattern, text in zip(expected, caplog.messages, strict=True)] == [""] * 5
 
 
-def test_collector(tmp_path: pathlib.Path) -> None:
+def test_collector(tmp_path: Path) -> None:
     """Without a recording, a collector has the figures of this process: MB of 2^20 bytes, and rates since before."""
     collector = MetricsCollector(qeff_ProfilerConfig())
     collector.initialize_cpu_monitoring()

@@ -45,7 +45,7 @@ def test_joined() -> None:
     assert both.warnings == ["slow", "late"]
 
 
-@pytest.mark.parametrize(("size_mib", "expected"), [(60, (300, 0.5)), (600, (600, 10.5))], ids=["earlier", "later"])
+@pytest.mark.parametrize("size_mib, expected", [(60, (300, 0.5)), (600, (600, 10.5))], ids=["earlier", "later"])
 def test_higher_peak(size_mib: float, expected: tuple[float, float]) -> None:
     """The higher peak counts, with its time from the first start."""
     peak = join(earlier(), later(50, size_mib, 70)).peaks["rss"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import pathlib
 import re
+from pathlib import Path
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_session_that_knows_nothing_prints() -> None:
 
 
 @pytest.mark.long
-def test_loaded_session_reports_and_draws(tmp_path: pathlib.Path) -> None:
+def test_loaded_session_reports_and_draws(tmp_path: Path) -> None:
     """A loaded session has the same methods as a recorded one: text, picture, page."""
     loaded = Session.load(made().save(tmp_path / "run.json"))
     page = tmp_path / "run.html"
@@ -78,7 +78,7 @@ def test_loaded_session_reports_and_draws(tmp_path: pathlib.Path) -> None:
     assert loaded.to_html() == page.read_text(encoding="utf-8")
 
 
-def test_picture_of_another_kind_is_refused(tmp_path: pathlib.Path) -> None:
+def test_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
     """A picture whose name ends in something else is refused, with the endings that there are."""
     with pytest.raises(NncfToolsError, match=r"a picture ends in \.png, \.svg, \.pdf"):
         made().plot(tmp_path / "run.xyz")

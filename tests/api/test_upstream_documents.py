@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.conftest import HANGING_S
 
 pytestmark = [pytest.mark.long, pytest.mark.process]
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 SEEDS = ROOT.parent / "shared" / "seeds"
 NNCF, QEFF = "000_78aedfb97078b5b5.txt", "003_6cff21cd8b6e8a3a.txt"
 CHANGED = {
@@ -57,7 +57,7 @@ def example(name: str, number: int) -> str:
     return text
 
 
-def printed(text: str, folder: pathlib.Path) -> str:
+def printed(text: str, folder: Path) -> str:
     """Run a program in a folder, without an error; return its output."""
     (folder / "QEfficient.py").write_text(MODEL)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -70,7 +70,7 @@ def printed(text: str, folder: pathlib.Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "number", "end", "expected"),
+    "name, number, end, expected",
     [
         (NNCF, 0, "", ""),
         (NNCF, 1, "print(max_memory_usage >= 0)", "True\n"),
@@ -84,7 +84,7 @@ def printed(text: str, folder: pathlib.Path) -> str:
     ],
     ids=["module", "context", "quick start", "marks"],
 )
-def test_example(tmp_path: pathlib.Path, name: str, number: int, end: str, expected: str) -> None:
+def test_example(tmp_path: Path, name: str, number: int, end: str, expected: str) -> None:
     """Examples print what they should, and write the logs and pictures of NNCF's monitor, or the profiler's picture."""
     start = START.partition("\n")[0] if name == QEFF else ""
     found = printed(f"{start}\n{example(name, number)}\n{end}", tmp_path)
@@ -97,7 +97,7 @@ def test_example(tmp_path: pathlib.Path, name: str, number: int, end: str, expec
     assert (number, name) != (0, QEFF) or (tmp_path / "profile.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_report(tmp_path: pathlib.Path) -> None:
+def test_report(tmp_path: Path) -> None:
     """Each line of the report in QEfficient's document is in ours, with other figures."""
     marks = "".join(f"profiler.mark_operation({name!r})\n" for name in ("Model Loading", "Export", "Generation"))
     theirs = document(QEFF).partition("### Console Report\n```\n")[2].partition("```")[0]

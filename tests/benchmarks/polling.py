@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import pathlib
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
 _KCMP = {"x86_64": 312, "aarch64": 272, "riscv64": 272}[os.uname().machine]
@@ -26,9 +26,9 @@ def _look(pid: int, parent: int | None) -> Iterator[tuple[int, int, int, int]]:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         before_ns = time.monotonic_ns()
         is_before_exec = parent is not None and _LIBC.syscall(_KCMP, pid, parent, 1, 0, 0) == 0
-        pages = 0 if is_before_exec else int(pathlib.Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
+        pages = 0 if is_before_exec else int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
         yield before_ns, time.monotonic_ns(), pid, pages * os.sysconf("SC_PAGE_SIZE")
-        for task in list(pathlib.Path(f"/proc/{pid}/task").iterdir()):
+        for task in list(Path(f"/proc/{pid}/task").iterdir()):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 for child in (task / "children").read_text("ascii").split():
                     yield from _look(int(child), pid)
@@ -39,13 +39,13 @@ def main() -> int:
     file, *command = sys.argv[1:]
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become children of this process
     found = []
-    own = pathlib.Path("/proc/self/task") / str(os.getpid()) / "children"
+    own = Path("/proc/self/task") / str(os.getpid()) / "children"
     with subprocess.Popen(command) as program:
         while program.poll() is None:
             for child in own.read_text("ascii").split():
                 found += _look(int(child), None)
             time.sleep(_PAUSE_S)
-    pathlib.Path(file).write_text("".join(f"{' '.join(map(str, line))}\n" for line in found), "ascii")
+    Path(file).write_text("".join(f"{' '.join(map(str, line))}\n" for line in found), "ascii")
     return program.returncode
 
 

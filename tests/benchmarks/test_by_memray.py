@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 
 from benchmarks.owner_programs.by_memray import Size, compare
 from benchmarks.owner_programs.generator import MIB
@@ -24,10 +24,10 @@ Model().forward()
 """
 
 
-def test_functions(tmp_path: pathlib.Path) -> None:
+def test_functions(tmp_path: Path) -> None:
     """Functions are found by their lines, count once in a recursion, and without mapped files; imports are one row."""
     file = str(tmp_path / "mod.py")
-    pathlib.Path(file).write_text(_TEXT, "utf-8")
+    Path(file).write_text(_TEXT, "utf-8")
     module, forward = Frame("<module>", file, 11), Frame("Model.forward", file, 3)
     layer, inner = Frame("Model.layer", file, 8), Frame("Model.layer.<locals>.inner", file, 7)
     imports = Frame("_find_and_load", "<frozen importlib._bootstrap>", 1)

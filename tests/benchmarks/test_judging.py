@@ -92,7 +92,7 @@ def test_a_right_session() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "rules"),
+    "said, rules",
     [
         ({"start": 103.1}, ["start"]),
         ({"start": 105}, ["start", "change"]),
@@ -164,7 +164,7 @@ def test_the_peak_of_the_run(peak: tuple[int | None, int | None]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "either", "is_right"),
+    "path, either, is_right",
     [
         (["Export"], [], True),
         (["Load", "Export"], [], True),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +30,7 @@ def _isolated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(launch, "isolates", lambda: bool(request.param))
 
 
-def _listed(folder: pathlib.Path) -> list[str]:
+def _listed(folder: Path) -> list[str]:
     """Return the PIDs that a command sees."""
     launch.run(["sh", "-c", "echo /proc/[0-9]* > listed"], folder, BOUND_S)
     return (folder / "listed").read_text(encoding="ascii").split()
@@ -47,18 +47,18 @@ def test_not_root(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "of its own" in surroundings(isolated=True)
 
 
-def test_processes_seen(tmp_path: pathlib.Path) -> None:
+def test_processes_seen(tmp_path: Path) -> None:
     """A command in a process list of its own sees the launcher and itself, and the machine's /proc stays as it is."""
     if not launch.isolates():
         pytest.skip("no PID namespaces here")
 
     assert _listed(tmp_path) == ["/proc/1", "/proc/2"]
-    assert pathlib.Path(f"/proc/{os.getpid()}").exists()
+    assert Path(f"/proc/{os.getpid()}").exists()
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("_isolated")
-def test_cpu_is_the_commands(tmp_path: pathlib.Path) -> None:
+def test_cpu_is_the_commands(tmp_path: Path) -> None:
     """CPU time is that of the command and its children; what it is attached to, and what runs beside, costs nothing."""
     alone = launch.run(_BURN, tmp_path, BOUND_S)
     idle = launch.run_job(launch.Job(["sleep", "1.5"], watched=_BURN, beside=_BURN_BESIDE), tmp_path, BOUND_S)
@@ -70,7 +70,7 @@ def test_cpu_is_the_commands(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.usefixtures("_isolated")
-def test_attaching(tmp_path: pathlib.Path) -> None:
+def test_attaching(tmp_path: Path) -> None:
     """A command that attaches is given the PID of the program, sees it begin and end, and is not ended with it."""
     wait = (
         f"until grep -q burnt /proc/{launcher.PID}/cmdline; do :; done; while [ -e /proc/{launcher.PID} ]; do :; done"
@@ -83,7 +83,7 @@ def test_attaching(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.usefixtures("_isolated")
-def test_nothing_is_left(tmp_path: pathlib.Path) -> None:
+def test_nothing_is_left(tmp_path: Path) -> None:
     """Programs beside a command end with it; a command that hangs is killed with its orphans."""
     seconds = f"{BOUND_S}.{os.getpid()}"
     lasting = ("sh", "-c", f"echo ready; sleep {seconds}; true")
@@ -96,7 +96,7 @@ def test_nothing_is_left(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.usefixtures("_isolated")
-def test_a_failure(tmp_path: pathlib.Path) -> None:
+def test_a_failure(tmp_path: Path) -> None:
     """A command that fails is named by its exit status and its last line."""
     with pytest.raises(ToolError, match="exit status 7: broken"):
         launch.run(["sh", "-c", "echo broken >&2; exit 7"], tmp_path, BOUND_S)
@@ -105,7 +105,7 @@ def test_a_failure(tmp_path: pathlib.Path) -> None:
 def _running(word: str) -> list[bytes]:
     """Return the command lines that contain a word."""
     lines = []
-    for file in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             lines.append(file.read_bytes())
     return [line for line in lines if word.encode() in line]

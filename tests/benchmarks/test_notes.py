@@ -245,7 +245,7 @@ _CLOSE = """
 
 
 @pytest.mark.parametrize(
-    ("text", "names"),
+    "text, names",
     [
         pytest.param(_RISES, {"B"}, id="more than noise"),
         pytest.param(_RISES.replace("320", "301"), {"A"}, id="within 1 %"),

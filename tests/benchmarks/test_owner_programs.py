@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from statistics import fmean
 
 import pytest
@@ -56,7 +56,7 @@ _END = "begins 1 900 60\n"
 """Logs with sizes and RSS in MiB: ``w = load(); w = convert(w)``."""
 
 
-def _logged(text: str, folder: pathlib.Path) -> pathlib.Path:
+def _logged(text: str, folder: Path) -> Path:
     """Write the log of a program."""
     lines = []
     for line in text.splitlines():
@@ -89,7 +89,7 @@ def test_features(first: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "window", "peak", "held"),
+    "text, window, peak, held",
     [
         pytest.param(_LOAD, (250, 260), 60, "load=50/50/50", id="one"),
         pytest.param(_LOAD, (140, 150), 35, "load=25/50/25", id="under way: a part by time"),
@@ -107,7 +107,7 @@ def test_features(first: int) -> None:
         ),
     ],
 )
-def test_holdings(text: str, window: tuple[int, int], peak: int, held: str, tmp_path: pathlib.Path) -> None:
+def test_holdings(text: str, window: tuple[int, int], peak: int, held: str, tmp_path: Path) -> None:
     """Of each allocation, what is held, what may be held, and what rose and is still there."""
     truth = truth_of(_logged(text + _END, tmp_path))
 
@@ -116,7 +116,7 @@ def test_holdings(text: str, window: tuple[int, int], peak: int, held: str, tmp_
     assert found == dict(word.split("=") for word in held.split())
 
 
-def test_ended_child(tmp_path: pathlib.Path) -> None:
+def test_ended_child(tmp_path: Path) -> None:
     """What an ended child held is no part of the RSS that an allocation finds."""
     taken = truth_of(_logged(_LOAD + _CHILD, tmp_path)).taken
 
@@ -135,7 +135,7 @@ def _lines(text: str) -> dict[Place, float]:
 
 
 @pytest.mark.parametrize(
-    ("said", "truth", "given"),
+    "said, truth, given",
     [
         pytest.param("3-5=40", "4=40", "4=40", id="a line in the range"),
         pytest.param("3-5=40", "4=100", "4=40", id="never more than the range has"),
@@ -152,7 +152,7 @@ def test_ranges(said: str, truth: str, given: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("frame", "place"),
+    "frame, place",
     [
         (Frame("load", "/p/steps.py", 3), Place("steps.py", 3, "load")),
         (FrameRange("load", "/p/steps.py", 3, 5), Place("steps.py", 3, "load", 5)),
@@ -164,11 +164,11 @@ def test_ranges(said: str, truth: str, given: str) -> None:
 )
 def test_place(frame: Frame, place: Place | None) -> None:
     """Only files of the program itself are own code; a range of lines is a place."""
-    assert place_of(frame, pathlib.Path("/p")) == place
+    assert place_of(frame, Path("/p")) == place
 
 
 @pytest.mark.parametrize(
-    ("place", "is_right"),
+    "place, is_right",
     [
         (Place("steps.py", 9, "load"), True),
         (Place("tables.py", 0, "<module>"), True),
@@ -179,7 +179,7 @@ def test_place(frame: Frame, place: Place | None) -> None:
         (Place("main.py", 0, "<module>"), False),
     ],
 )
-def test_took_memory(place: Place, is_right: bool, tmp_path: pathlib.Path) -> None:  # noqa: FBT001
+def test_took_memory(place: Place, is_right: bool, tmp_path: Path) -> None:  # noqa: FBT001
     """A row names a function or an imported module that took memory; of a script, the line, or a range with it."""
     text = (
         "takes 1 300 60 1.1 0 main.py:10:<module>;tables.py:6:<module>\n"
@@ -194,7 +194,7 @@ def test_took_memory(place: Place, is_right: bool, tmp_path: pathlib.Path) -> No
 @pytest.mark.process
 @pytest.mark.long
 @pytest.mark.parametrize("seed", _LONG)
-def test_truth(seed: int, tmp_path: pathlib.Path) -> None:
+def test_truth(seed: int, tmp_path: Path) -> None:
     """What a program logs sums to what its processes hold."""
     generate(seed).write(tmp_path)
     log = tmp_path / "truth.log"
@@ -213,7 +213,7 @@ def test_truth(seed: int, tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.long
-def test_judged(tmp_path: pathlib.Path) -> None:
+def test_judged(tmp_path: Path) -> None:
     """In real recordings, nothing is certain of more than it holds or keeps, and most of the peak is certain."""
     programs = [judge(seed, tmp_path / str(seed)) for seed in _JUDGED]
     wrong = []

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import pathlib
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +15,7 @@ from benchmarks.workloads.random_programs.plan import plan
 from benchmarks.workloads.random_programs.tree import is_possible
 from tests.made_up import MIB
 
-_POLLING = pathlib.Path(__file__).with_name("polling.py")
+_POLLING = Path(__file__).with_name("polling.py")
 _FAST = {44: 50}
 """Which programs, and at which intervals in milliseconds: short ones of different kinds."""
 _FURTHER = {53: 50, 70: 10, 97: 50, 163: 500}
@@ -32,7 +32,7 @@ _NOISE = MIB
 _needs_kcmp = pytest.mark.skipif(not is_possible(), reason="the programs need kcmp(2)")
 
 
-def _wrong(seed: int, interval_ms: int, folder: pathlib.Path) -> list[Answer]:
+def _wrong(seed: int, interval_ms: int, folder: Path) -> list[Answer]:
     """Return the wrong answers about a program; how many brackets are tight is a matter of many programs."""
     found = judged(seed, interval_ms, folder)
 
@@ -43,10 +43,10 @@ def _wrong(seed: int, interval_ms: int, folder: pathlib.Path) -> list[Answer]:
 @_needs_kcmp
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("seed", "interval_ms"),
+    "seed, interval_ms",
     [*_FAST.items(), *(pytest.param(*of, marks=pytest.mark.long) for of in _FURTHER.items())],
 )
-def test_few(seed: int, interval_ms: int, tmp_path: pathlib.Path) -> None:
+def test_few(seed: int, interval_ms: int, tmp_path: Path) -> None:
     """What a session says of a random program is right, apart from estimates and, beside other work, one figure."""
     wrong = [answer for answer in _wrong(seed, interval_ms, tmp_path) if answer.rule not in _ESTIMATES]
 
@@ -57,7 +57,7 @@ def test_few(seed: int, interval_ms: int, tmp_path: pathlib.Path) -> None:
 @_needs_kcmp
 @pytest.mark.process
 @pytest.mark.long
-def test_many(tmp_path: pathlib.Path) -> None:
+def test_many(tmp_path: Path) -> None:
     """The same for programs of every kind; of the estimates, few are wrong."""
     wrong = [answer for seed in _LONG for answer in _wrong(seed, _INTERVALS_MS[seed % 4], tmp_path)]
     rules = [answer.rule for answer in wrong]
@@ -68,7 +68,7 @@ def test_many(tmp_path: pathlib.Path) -> None:
     assert rules.count(HEADLINE) <= _MOST_WRONG
 
 
-def _polled(seed: int, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _polled(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Assert that what another process reads of a program, as often as it can, is what the program's notes say."""
     marks, file, fifo = folder / "marks", folder / "polled", folder / "notes"
     marks.touch()
@@ -90,7 +90,7 @@ def _polled(seed: int, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.process
 @pytest.mark.long
 @pytest.mark.parametrize("seed", _POLLED)
-def test_truth(seed: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truth(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The truth agrees with a process that reads all others a thousand times a second."""
     _polled(seed, tmp_path, monkeypatch)
 

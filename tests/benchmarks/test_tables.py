@@ -23,7 +23,7 @@ def test_one_wrong_answer(rule: str, interval_ms: int) -> None:
     assert [text for text in unmet([_program(), program]) if f"wrong: {rule}" in text] != []
 
 
-@pytest.mark.parametrize(("rule", "times"), [("start", 50), ("change", 50), ("peak", 50), ("headline", 100)])
+@pytest.mark.parametrize("rule, times", [("start", 50), ("change", 50), ("peak", 50), ("headline", 100)])
 def test_shares_of_wrong_answers(rule: str, times: int) -> None:
     """One of 50 figures may be wrong, and one of 100 headlines; more are not."""
     assert unmet([_program(times=times - 1), _program(wrong=(rule,))]) == []

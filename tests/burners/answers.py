@@ -3,10 +3,10 @@
 import mmap
 import multiprocessing
 import os
-import pathlib
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from sampling import touched
 
@@ -29,7 +29,7 @@ def work() -> None:
     del held
 
 
-path = pathlib.Path(sys.argv[1], "mapped.bin")
+path = Path(sys.argv[1], "mapped.bin")
 path.write_bytes(os.urandom(1 << 20) * 23)
 with nncftools.operation("Load"), path.open("rb") as file:
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -7,16 +7,16 @@ NVML_SCRIPT names the script; NVML_LINES are further lines of it, where PID stan
 
 import contextlib
 import os
-import pathlib
 import sys
 import time
 import types
+from pathlib import Path
 
 from nncftools import operation
 
 GIB = 1 << 30
 OTHERS, CONTEXT = 3 * GIB, GIB // 2
-SCRIPT = pathlib.Path(os.environ["NVML_SCRIPT"])
+SCRIPT = Path(os.environ["NVML_SCRIPT"])
 
 
 class Cuda(types.ModuleType):

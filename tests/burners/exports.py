@@ -6,9 +6,9 @@ Beside 24 MiB it holds 8 MiB for each layer while it exports, then 30 MiB and 4 
 from __future__ import annotations
 
 import json
-import pathlib
 import sys
 import time
+from pathlib import Path
 
 from nncftools import operation
 
@@ -24,7 +24,7 @@ def taken(size: int) -> bytearray:
 
 def main(words: list[str]) -> None:
     """Export a model."""
-    model, out = map(pathlib.Path, words)
+    model, out = map(Path, words)
     layers = json.loads((model / "config.json").read_text())["num_hidden_layers"]
     base = taken(24 * MIB)
     with operation("Export"):

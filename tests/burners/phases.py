@@ -3,15 +3,15 @@
 Writes to phases.txt by how many bytes the first made the process grow, and the last.
 """
 
-import pathlib
 import subprocess
 import sys
+from pathlib import Path
 
 from sampling import own, touched, until_sampled, write
 
 import nncftools
 
-path = pathlib.Path("read.bin")
+path = Path("read.bin")
 with path.open("wb") as file:
     file.truncate(int(sys.argv[1]) << 20)
 until_sampled()  # its first call imports, which takes memory

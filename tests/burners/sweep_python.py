@@ -8,8 +8,8 @@ Usage: sweep_python.py -c SCRIPT | WORKER JOB SWEEP; the last two are descriptor
 
 import json
 import os
-import pathlib
 import sys
+from pathlib import Path
 
 
 def evaluated(name: str) -> dict:
@@ -28,7 +28,7 @@ def compress(job: dict, name: str, sweep: int) -> dict:
         raise ValueError("the telemetry of OpenVINO is on")
     if "wait" in name:
         wait(sweep)
-    output = pathlib.Path(job["output"])
+    output = Path(job["output"])
     output.mkdir()
     (output / "openvino_model.bin").write_bytes(bytes(1000))
     return {"compression_s": 0.5, "versions": {}}
@@ -36,7 +36,7 @@ def compress(job: dict, name: str, sweep: int) -> dict:
 
 def wait(sweep: int) -> None:
     """Wait until the sweep is gone or says so; the second time, go on."""
-    been = pathlib.Path(os.environ["SWEEP_WAITED"])
+    been = Path(os.environ["SWEEP_WAITED"])
     if been.exists():
         return
     beside = been.with_suffix(".new")
@@ -60,13 +60,13 @@ def done(job: dict, sweep: int) -> dict:
     """Do a step, and return its result."""
     words = job.get("words", ())
     if job.get("module") == "lm_eval":
-        out = pathlib.Path(words[words.index("--output_path") + 1], "model")
+        out = Path(words[words.index("--output_path") + 1], "model")
         out.mkdir(parents=True)
         results = {"arc_easy": {"acc,none": 0.75, "acc_stderr,none": 0.01}, "wikitext": {"word_perplexity,none": 9.5}}
         (out / "results_1.json").write_text(json.dumps({"results": results}))
         return {}
     if job["step"] == "module":
-        out = pathlib.Path(words[-1])
+        out = Path(words[-1])
         out.mkdir()
         (out / "openvino_model.xml").touch()
         (out / "openvino_model.bin").write_bytes(bytes(4000))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pathlib
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.conftest import Run
 
 
 @pytest.fixture
-def in_process(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run nncf-tools as ``nncf_tools`` does, in this process: not to record, which changes its signals."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import pathlib
 import shlex
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
@@ -18,7 +18,7 @@ from tests.made_up import mib, session
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "limits-and-mistakes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "limits-and-mistakes.md"
 MISTAKES = (
     "moniter python job.py",
     "python job.py",
@@ -76,7 +76,7 @@ UNDERSTOOD = (
 
 
 @contextlib.contextmanager
-def surroundings(folder: pathlib.Path) -> Iterator[None]:
+def surroundings(folder: Path) -> Iterator[None]:
     """Make a folder with a script and recordings the working folder, with four programs on PATH."""
     programs = folder / "bin"
     programs.mkdir()
@@ -94,7 +94,7 @@ def surroundings(folder: pathlib.Path) -> Iterator[None]:
         os.utime(file, (number, number))
     session({"rss": mib(10, 50)}).save(folder / "run.json")
     environment = {"PATH": str(programs), "COLUMNS": "80", "NO_COLOR": "1"}
-    before = pathlib.Path.cwd()
+    before = Path.cwd()
     os.chdir(folder)
     try:
         with mock.patch.dict(os.environ, environment):
@@ -119,7 +119,7 @@ def printed(line: str) -> str:
 
 def page() -> str:
     """Return docs/limits-and-mistakes.md, with the messages and the table of today."""
-    with tempfile.TemporaryDirectory() as folder, surroundings(pathlib.Path(folder)):
+    with tempfile.TemporaryDirectory() as folder, surroundings(Path(folder)):
         messages = [f"$ nncf-tools {line}\n{printed(line)}" for line in MISTAKES]
     rows = "".join(f"| {typed} | {meant} |\n" for typed, meant in UNDERSTOOD)
     before, start, _ = PAGE.read_text(encoding="utf-8").partition("```console\n")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import re
 import signal
 import termios
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pexpect
@@ -35,7 +35,7 @@ class PseudoTerminal:
 
     def __init__(
         self,
-        folder: pathlib.Path,
+        folder: Path,
         *words: object,
         size: tuple[int, int] = (80, 24),
         in_shell: bool = False,
@@ -65,7 +65,7 @@ class PseudoTerminal:
                 **surroundings,
                 "TERM": "xterm-256color",
                 "LANG": "C.UTF-8",
-                "PYTHONPATH": str(pathlib.Path.cwd()),
+                "PYTHONPATH": str(Path.cwd()),
                 **environment,
             },
             dimensions=(rows, columns),
@@ -77,7 +77,7 @@ class PseudoTerminal:
     def child(self) -> int:
         """The PID of the program that the shell runs."""
         pid = self.process.pid
-        return int(pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
     def read(self) -> bool:
         """Read the output so far; return whether more may follow."""

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import re
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -23,7 +23,7 @@ HEAVY = {"pydantic", "matplotlib", "pandas", "plotext", "plotly", "pyarrow", "nu
 
 class TestStart:
     @pytest.mark.parametrize(
-        ("names", "begin"),
+        "names, begin",
         [
             ({}, "\x1b[1mnncf-tools:\x1b[0m \x1b[1;31merror:\x1b[0m "),
             ({"NO_COLOR": "1"}, "nncf-tools: error: "),
@@ -75,7 +75,7 @@ class TestStart:
 
     @pytest.mark.process
     @pytest.mark.parametrize("words", [["monitor", "-o", "new.json", "true"], ["report", "--details", "run.json"]])
-    def test_nothing_heavy_is_loaded(self, tmp_path: pathlib.Path, words: list[str]) -> None:
+    def test_nothing_heavy_is_loaded(self, tmp_path: Path, words: list[str]) -> None:
         """Help, a recording, and the report in text of a run without stacks load nothing that only pictures need."""
         session({"rss": mib(100, 300, 200)}).save(tmp_path / "run.json")
         script = (
@@ -103,7 +103,7 @@ class TestStart:
 
 
 @pytest.mark.long
-def test_schema_describes_a_recorded_session(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_schema_describes_a_recorded_session(nncf_tools: Run, tmp_path: Path) -> None:
     """`schema` prints a valid JSON Schema, and a recorded session conforms to it."""
     schema = json.loads(nncf_tools("schema").stdout)
     nncf_tools("monitor -q -o run.json true")
@@ -124,17 +124,17 @@ PRINT = [
     "metrics",
     "watch run.json",
     "replay run.json --speed 1000",
-    f"viz-compression -i {pathlib.Path(__file__).parents[1]}/data/made_up_compression.csv -o . --json",
+    f"viz-compression -i {Path(__file__).parents[1]}/data/made_up_compression.csv -o . --json",
 ]
 """What prints to standard output."""
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("redirection", "why"), [(">&-", "is closed"), (">/dev/full", "cannot be written: No space left on device")]
+    "redirection, why", [(">&-", "is closed"), (">/dev/full", "cannot be written: No space left on device")]
 )
 @pytest.mark.parametrize("words", [*QUICK, *(pytest.param(words, marks=pytest.mark.long) for words in PRINT)])
-def test_lost_output_is_one_line(tmp_path: pathlib.Path, words: str, redirection: str, why: str) -> None:
+def test_lost_output_is_one_line(tmp_path: Path, words: str, redirection: str, why: str) -> None:
     """Standard output that is closed, or cannot be written, is one line and status 1."""
     for name in ("run.json", "other.json", "session.json"):
         session().save(tmp_path / name)
@@ -148,7 +148,7 @@ def test_lost_output_is_one_line(tmp_path: pathlib.Path, words: str, redirection
 
 
 @pytest.mark.process
-def test_broken_pipe_is_quiet(tmp_path: pathlib.Path) -> None:
+def test_broken_pipe_is_quiet(tmp_path: Path) -> None:
     """A reader that closes the pipe early causes no traceback."""
     script = f"{sys.executable} -m nncftools schema | head -n 1"
     result = subprocess.run(script, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S602 — a pipe
@@ -158,7 +158,7 @@ def test_broken_pipe_is_quiet(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["report run.json --plot x.png", "replay run.json"])
-def test_little_address_space(nncf_tools: Run, tmp_path: pathlib.Path, words: str) -> None:
+def test_little_address_space(nncf_tools: Run, tmp_path: Path, words: str) -> None:
     """Where a library cannot be loaded because of ``ulimit -v``, one line says so."""
     session().save(tmp_path / "run.json")
     limit = 60_000 << 10

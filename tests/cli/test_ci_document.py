@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import Run
 from tests.made_up import mib, session
 
-PAGE = (pathlib.Path(__file__).parents[2] / "docs/compare-and-ci.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/compare-and-ci.md").read_text(encoding="utf-8")
 WORKFLOW = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
@@ -23,7 +23,7 @@ def commands() -> list[list[str]]:
 
 
 @pytest.fixture
-def recorded(tmp_path: pathlib.Path) -> pathlib.Path:
+def recorded(tmp_path: Path) -> Path:
     """Write what the steps before have recorded: groups of three runs."""
     for name, peak in (("base", 1000), ("new", 1010), ("run", 1000)):
         for number in (1, 2, 3):
@@ -32,7 +32,7 @@ def recorded(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_commands_write_their_files(in_process: Run, recorded: pathlib.Path, words: list[str]) -> None:
+def test_commands_write_their_files(in_process: Run, recorded: Path, words: list[str]) -> None:
     """Each command works as it stands, and writes the file that the next step reads."""
     result = in_process(*words)
     written = recorded / words[words.index("--output") + 1]

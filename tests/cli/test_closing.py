@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import pathlib
 import re
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run, burner
 
 
-def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_files(nncf_tools: Run, tmp_path: Path) -> None:
     """With --output, each run has its own session; each has one line, and one table at the end has all of them."""
     result = nncf_tools("monitor --repeat 3 -i 0.02 -o run.json", *burner("touch", 20, 0))
 
@@ -23,7 +23,7 @@ def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     assert "Next  nncf-tools compare --base 'run-*.json' --new 'NEW-*.json'  when another group" in result.stderr
 
 
-def test_stops_at_the_first_failure(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_stops_at_the_first_failure(nncf_tools: Run, tmp_path: Path) -> None:
     """A failed run is the last, and its status is returned."""
     script = "test -e once && exit 7; touch once"
     result = nncf_tools("monitor -q --repeat 5 -o run.json sh -c", script)
@@ -33,7 +33,7 @@ def test_stops_at_the_first_failure(nncf_tools: Run, tmp_path: pathlib.Path) -> 
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["run-1.json", "run-2.json"]
 
 
-def test_nothing_runs_when_a_file_exists(in_process: Run, tmp_path: pathlib.Path) -> None:
+def test_nothing_runs_when_a_file_exists(in_process: Run, tmp_path: Path) -> None:
     """All files are checked before the first run."""
     (tmp_path / "run-3.json").write_text("precious")
     result = in_process("monitor --repeat 3 -o run.json touch ran")
@@ -44,7 +44,7 @@ def test_nothing_runs_when_a_file_exists(in_process: Run, tmp_path: pathlib.Path
 
 
 @pytest.mark.process
-def test_step_fits(tmp_path: pathlib.Path) -> None:
+def test_step_fits(tmp_path: Path) -> None:
     """Where there is little room, the line with the file and the next command is broken between its parts."""
     words = "monitor", "-i", "0.02", "-o", "run.json", "--", "sleep", "0.3"
     shown = PseudoTerminal(tmp_path, *words, size=(50, 40)).until_end()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-import pathlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +12,14 @@ from tests.conftest import Run
 from tests.made_up import mib, session
 
 
-def save(folder: pathlib.Path, file: str, peak: float, **fields: Any) -> None:  # noqa: ANN401 — any field of a session
+def save(folder: Path, file: str, peak: float, **fields: Any) -> None:  # noqa: ANN401 — any field of a session
     """Write a session with this peak in MiB and one operation."""
     marks = [Mark(name="Export", start_s=0.5, end_s=1.0), Mark(name="inner", start_s=0.5, end_s=0.7, depth=1)]
     session({"rss": mib(100, peak, 50)}, **{"marks": marks, **fields}).save(folder / file)
 
 
 @pytest.fixture
-def pair(tmp_path: pathlib.Path) -> pathlib.Path:
+def pair(tmp_path: Path) -> Path:
     """Write a.json with a peak of 1000 MiB and b.json with one of 1100 MiB."""
     save(tmp_path, "a.json", 1000)
     save(tmp_path, "b.json", 1100)
@@ -27,7 +27,7 @@ def pair(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.fixture
-def groups(tmp_path: pathlib.Path) -> pathlib.Path:
+def groups(tmp_path: Path) -> Path:
     """Write two groups of five runs, old-N.json and new-N.json."""
     for number in range(5):
         save(tmp_path, f"old-{number}.json", 1000 + number)
@@ -45,7 +45,7 @@ class TestPair:
         assert "work --fast › Export" in both
         assert in_process("compare b.json -f", format_).stdout == both
 
-    def test_marks_beside(self, in_process: Run, pair: pathlib.Path) -> None:
+    def test_marks_beside(self, in_process: Run, pair: Path) -> None:
         """Operations of a sidecar are compared."""
         for name in ("a", "b"):
             (pair / f"{name}.marks.json").write_text('[{"name": "Beside", "start_s": 0, "end_s": 1}]')
@@ -56,7 +56,7 @@ class TestPair:
 @pytest.mark.usefixtures("pair")
 class TestGates:
     @pytest.mark.parametrize(
-        ("gates", "status", "lines"),
+        "gates, status, lines",
         [
             (
                 ["peak_rss>+20%"],
@@ -96,7 +96,7 @@ class TestGates:
 
 @pytest.mark.usefixtures("groups")
 class TestGroups:
-    def test_patterns(self, in_process: Run, groups: pathlib.Path) -> None:
+    def test_patterns(self, in_process: Run, groups: Path) -> None:
         """--base and --new expand patterns, which leave out sidecars; the groups differ by more than their spread."""
         (groups / "old-0.marks.json").write_text("[]")
         result = in_process("compare --base 'old-*.json' --new 'new-*.json' --plot o.png")
@@ -105,7 +105,7 @@ class TestGroups:
         assert "5 runs: old-0.json, …, old-4.json" in result.stdout
         assert "+100.0*" in result.stdout
 
-    def test_a_name_with_brackets(self, in_process: Run, groups: pathlib.Path) -> None:
+    def test_a_name_with_brackets(self, in_process: Run, groups: Path) -> None:
         """A name of an existing file means that file, even if it contains wildcards."""
         (groups / "old-0.json").rename(groups / "[x].json")
 
@@ -116,7 +116,7 @@ LOWEST = "int4.json has the lowest Peak RSS of 3 runs"
 
 
 @pytest.fixture
-def many(tmp_path: pathlib.Path) -> None:
+def many(tmp_path: Path) -> None:
     """Write three runs: fp32 of 1000 MiB, int8 of 400 MiB, and int4 of 300 MiB, without a name and CPU time."""
     save(tmp_path, "fp32.json", 1000, name="fp32", totals={"cpu_user": 8.0, "cpu_system": 0.0})
     save(tmp_path, "int8.json", 400, name="int8", duration_s=2.0, totals={"cpu_user": 4.0, "cpu_system": 0.0})
@@ -126,7 +126,7 @@ def many(tmp_path: pathlib.Path) -> None:
 @pytest.mark.usefixtures("many")
 class TestMany:
     @pytest.mark.parametrize(
-        ("words", "answer", "rows"),
+        "words, answer, rows",
         [
             (
                 ("fp32.json", "int8.json", "int4.json"),
@@ -182,14 +182,14 @@ class TestMany:
         assert "1 of 2 gates failed" in result.stdout
 
     @pytest.mark.parametrize(
-        ("files", "names"),
+        "files, names",
         [
             (("fp32.json", "int8.json", "int4.json"), ["fp32", "int8", "int4.json"]),
             (("fp32.json", "copy/fp32.json", "int4.json"), ["fp32.json", "copy/fp32.json", "int4.json"]),
             (("fp32.json", "int4.json", "copy"), ["fp32", "int4.json", "copy"]),
         ],
     )
-    def test_names(self, in_process: Run, tmp_path: pathlib.Path, files: tuple[str, ...], names: list[str]) -> None:
+    def test_names(self, in_process: Run, tmp_path: Path, files: tuple[str, ...], names: list[str]) -> None:
         """The picture has the names of the table: of the runs, or else of files and folders, or else the paths."""
         (tmp_path / "copy").mkdir()
         save(tmp_path / "copy", "fp32.json", 900, name="fp32")
@@ -207,16 +207,14 @@ class TestMany:
 @pytest.mark.usefixtures("pair")
 class TestBadInput:
     @pytest.mark.parametrize(
-        ("words", "status", "message"),
+        "words, status, message",
         [
             (["a.json", "pss.json"], 1, "no memory metric in common"),
             (["a.json", "b.json", "-o", "text"], 2, "option --output: 'text' exists"),
             (["a.json", "b.json", "-p", "old.png"], 2, "option --plot: 'old.png' exists"),
         ],
     )
-    def test_is_one_line(
-        self, in_process: Run, tmp_path: pathlib.Path, words: list[str], status: int, message: str
-    ) -> None:
+    def test_is_one_line(self, in_process: Run, tmp_path: Path, words: list[str], status: int, message: str) -> None:
         """A file that cannot be compared, read or written gives one line that names it."""
         (tmp_path / "text").write_text("no session")
         (tmp_path / "old.png").write_text("precious")

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pexpect
@@ -17,7 +17,7 @@ from nncftools.cli.options import complete_program
 from nncftools.metrics import METRICS
 from tests.conftest import HANGING_S, Run
 
-FOLDER = pathlib.Path(__file__).parents[2] / "completions"
+FOLDER = Path(__file__).parents[2] / "completions"
 CASES = [
     ("nncf-tools mon", "monitor"),
     ("nncf-tools monitor --max-m", "--max-memory"),
@@ -51,7 +51,7 @@ def generator() -> ModuleType:
 
 
 @pytest.fixture
-def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+def folder(tmp_path: Path) -> Path:
     """Return a folder with one session, and a recording."""
     (tmp_path / "run.json").touch()
     (tmp_path / "memory_logs" / "first").mkdir(parents=True)
@@ -61,7 +61,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def environment() -> dict[str, str]:
     """Return an environment in which nncf-tools is found and the user's settings are not read."""
-    path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "PS1": "> ", "TERM": "xterm", "HOME": "/nonexistent"}
 
 
@@ -102,7 +102,7 @@ def test_what_scripts_get(
     assert (ended.value.code, sorted(capsys.readouterr().out.split("\n"))) == (0, sorted(OFFERED[asked].split("\n")))
 
 
-def test_programs_of_folders_that_can_be_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_of_folders_that_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder on PATH that is unreadable, missing or empty does not hide the programs of others."""
     (tmp_path / "[mine]").touch(0o755)
     (tmp_path / "[mine].txt").touch(0o644)
@@ -112,7 +112,7 @@ def test_programs_of_folders_that_can_be_read(tmp_path: pathlib.Path, monkeypatc
     assert complete_program(typer.Context(typer.main.get_command(app)), "[mi") == ["[mine]"]
 
 
-def pressed(folder: pathlib.Path, argv: list[str], prepare: str, typed: str) -> str:
+def pressed(folder: Path, argv: list[str], prepare: str, typed: str) -> str:
     """Type into an interactive shell, press Tab, and return the completed line."""
     child = pexpect.spawn(
         argv[0], argv[1:], cwd=str(folder), env=environment(), encoding="utf-8", timeout=HANGING_S, dimensions=(40, 200)
@@ -129,9 +129,9 @@ def pressed(folder: pathlib.Path, argv: list[str], prepare: str, typed: str) -> 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("typed", "expected"), [*CASES[:3], *(pytest.param(*case, marks=pytest.mark.long) for case in CASES[3:])]
+    "typed, expected", [*CASES[:3], *(pytest.param(*case, marks=pytest.mark.long) for case in CASES[3:])]
 )
-def test_bash(folder: pathlib.Path, typed: str, expected: str) -> None:
+def test_bash(folder: Path, typed: str, expected: str) -> None:
     """Tab in a real bash completes commands, options, metrics, sessions and programs."""
     argv = [shell("bash"), "--norc", "--noprofile", "-i"]
     prepare = f"bind 'set enable-bracketed-paste off'; source {FOLDER / 'nncf-tools.bash'}"
@@ -140,8 +140,8 @@ def test_bash(folder: pathlib.Path, typed: str, expected: str) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(("typed", "expected"), CASES)
-def test_zsh(folder: pathlib.Path, typed: str, expected: str) -> None:
+@pytest.mark.parametrize("typed, expected", CASES)
+def test_zsh(folder: Path, typed: str, expected: str) -> None:
     """Tab in a real zsh does the same."""
     prepare = f"autoload -U compinit; compinit -u -d zdump; source {FOLDER / '_nncf-tools'}"
 
@@ -149,8 +149,8 @@ def test_zsh(folder: pathlib.Path, typed: str, expected: str) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(("typed", "expected"), CASES)
-def test_fish(folder: pathlib.Path, typed: str, expected: str) -> None:
+@pytest.mark.parametrize("typed, expected", CASES)
+def test_fish(folder: Path, typed: str, expected: str) -> None:
     """A real fish offers the same."""
     script = f"source {FOLDER / 'nncf-tools.fish'}; complete -C '{typed}'"
     offered = subprocess.run(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +26,7 @@ NAMES = ("oldest", "middle", "newest")
 
 
 @pytest.fixture
-def logs(tmp_path: pathlib.Path) -> pathlib.Path:
+def logs(tmp_path: Path) -> Path:
     """Return a log folder with three recordings, and the link to the newest."""
     folder = tmp_path / "memory_logs"
     for number, name in enumerate(NAMES):
@@ -39,7 +39,7 @@ def logs(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
+    "typed, meant",
     rows("""
 latest | newest
 last | newest
@@ -51,16 +51,16 @@ memory_logs/oldest | oldest
 memory_logs | newest
 """),
 )
-def test_words(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, typed: str, meant: str) -> None:
+def test_words(logs: Path, monkeypatch: pytest.MonkeyPatch, typed: str, meant: str) -> None:
     """``latest``, ``latest~1`` and folders mean recordings, counted from the newest."""
     monkeypatch.chdir(logs.parent)
-    found = destination.find_recording(pathlib.Path(typed), destination.DEFAULT_LOG_DIR)
+    found = destination.find_recording(Path(typed), destination.DEFAULT_LOG_DIR)
 
     assert found.resolve() == logs / meant / "session.json"
 
 
 @pytest.mark.parametrize(
-    ("name", "make"),
+    "name, make",
     [
         ("latest", shutil.copytree),
         ("latest", os.symlink),
@@ -69,7 +69,7 @@ def test_words(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, typed: str, 
         ("best", os.symlink),
     ],
 )
-def test_each_recording_counts_once(logs: pathlib.Path, name: str, make: Callable[..., object]) -> None:
+def test_each_recording_counts_once(logs: Path, name: str, make: Callable[..., object]) -> None:
     """Neither ``latest``, nor links that earlier releases left behind, nor copies of these, nor other links count."""
     (logs / "latest").unlink()
     make(logs / "newest", logs / name)
@@ -78,7 +78,7 @@ def test_each_recording_counts_once(logs: pathlib.Path, name: str, make: Callabl
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "folder"])
-def test_point_latest(logs: pathlib.Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+def test_point_latest(logs: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
     """A link is replaced by the link to this run, a file or folder of the user stays; nothing is left beside it."""
     if kind != "link":
         (logs / "latest").unlink()
@@ -94,7 +94,7 @@ def test_point_latest(logs: pathlib.Path, capsys: pytest.CaptureFixture[str], ki
     assert {path.name for path in logs.iterdir()} == {*NAMES, "latest"}
 
 
-def last_line(logs: pathlib.Path, name: str = "newest", *, profiled: bool = False) -> str:
+def last_line(logs: Path, name: str = "newest", *, profiled: bool = False) -> str:
     """Return the last line of a recording that wrote to a folder of ``logs``."""
     folder = logs / name
     place = destination.Destination(Folder(folder), folder / "session.json", f"memory_logs/{name}", folder)
@@ -103,7 +103,7 @@ def last_line(logs: pathlib.Path, name: str = "newest", *, profiled: bool = Fals
 
 
 @pytest.mark.parametrize(
-    ("run", "profiled", "expected"),
+    "run, profiled, expected",
     [
         ((70, "work"), False, "peak +17 % against the last run: nncf-tools compare latest~1 latest"),
         ((70, "work"), True, "peak +17 % against the last run: nncf-tools compare latest~1 latest"),
@@ -115,7 +115,7 @@ def last_line(logs: pathlib.Path, name: str = "newest", *, profiled: bool = Fals
     ],
 )
 def test_last_line(
-    logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, run: tuple[int, str], expected: str, *, profiled: bool
+    logs: Path, monkeypatch: pytest.MonkeyPatch, run: tuple[int, str], expected: str, *, profiled: bool
 ) -> None:
     """After a recording, one line has the page, and one next command: a comparison only of another peak."""
     monkeypatch.chdir(logs.parent)
@@ -129,7 +129,7 @@ def test_last_line(
 
 
 @pytest.mark.parametrize(
-    ("of", "is_worth"),
+    "of, is_worth",
     [
         ({"marks": [Mark(name="Export", start_s=0)], "duration_s": 1.5}, True),
         ({"snapshots": Snapshots(stacks=[[0]]), "duration_s": 1.5}, True),
@@ -144,7 +144,7 @@ def test_pages_that_are_worth_it(of: dict[str, Any], *, is_worth: bool) -> None:
     assert is_worth_a_page(session({"rss": mib(100)}, **of)) is is_worth
 
 
-def test_a_copy_keeps_its_order(tmp_path: pathlib.Path) -> None:
+def test_a_copy_keeps_its_order(tmp_path: Path) -> None:
     """Recordings are ordered by their ends, not by when their files were copied."""
     for number, (name, second, duration_s) in enumerate([("b", 5, 1.0), ("a", 0, 20.0), ("c", 3, 2.0)]):
         (tmp_path / name).mkdir()
@@ -155,7 +155,7 @@ def test_a_copy_keeps_its_order(tmp_path: pathlib.Path) -> None:
     assert [path.parent.name for path in destination.list_recordings(tmp_path)] == ["a", "b", "c"]
 
 
-def test_full_disk_at_the_start(tmp_path: pathlib.Path) -> None:
+def test_full_disk_at_the_start(tmp_path: Path) -> None:
     """A start that a full disk refuses leaves no folder and no file."""
     target = destination.new_folder(tmp_path / "logs", "run")
     with full_disk(0), pytest.raises(NncfToolsError, match="File too large"):
@@ -175,7 +175,7 @@ INPUTS = "--model inputs/model --text inputs/text.txt --calibration inputs/calib
     ["monitor -o theirs/run.json -- true", "prune theirs --keep 0 --yes", f"sweep {INPUTS} -o theirs/results.csv"],
     ids=["recording", "prune", "sweep"],
 )
-def test_folder_of_another_user(nncf_tools: Run, tmp_path: pathlib.Path, line: str) -> None:
+def test_folder_of_another_user(nncf_tools: Run, tmp_path: Path, line: str) -> None:
     """No command writes to a folder, or removes from it, whose owner may exchange it."""
     write_inputs(tmp_path / "inputs", is_exported=True)
     (tmp_path / "theirs").mkdir()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import pathlib
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.cli.pseudo_terminal import PseudoTerminal
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform == "win32", reason="no terminals to make")]
 
 
-def test_command_has_a_terminal(tmp_path: pathlib.Path) -> None:
+def test_command_has_a_terminal(tmp_path: Path) -> None:
     """While output is relayed, it is a terminal of the same size, line ends are as alone, and prompts work."""
     script = (
         "import getpass, os, sys; print(sys.stdout.isatty(), sys.stderr.isatty(), *os.get_terminal_size(1)); "

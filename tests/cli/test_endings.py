@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
-import pathlib
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -51,7 +51,7 @@ NEVER = "no {} file holds the format {}; choose another ending"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+def folder(tmp_path: Path) -> Path:
     """Write two sessions, one with stacks."""
     marks = [Mark(name="Export", start_s=0.5, end_s=1.0)]
     session({"rss": mib(100, 300, 200)}, marks=marks).save(tmp_path / "a.json")
@@ -60,20 +60,20 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def judge_refused(done: object, folder: pathlib.Path, before: dict[str, bytes], message: str) -> None:
+def judge_refused(done: object, folder: Path, before: dict[str, bytes], message: str) -> None:
     """Check that a command ended with one line, and wrote nothing."""
     assert getattr(done, "returncode", None) == 2
     assert getattr(done, "stderr", None) == f"nncf-tools: error: {message}\n"
     assert content_of(folder) == before
 
 
-def content_of(folder: pathlib.Path) -> dict[str, bytes]:
+def content_of(folder: Path) -> dict[str, bytes]:
     """Return the files of a folder."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-@pytest.mark.parametrize(("command", "ending"), WRITTEN)
-def test_written(in_process: Run, folder: pathlib.Path, command: str, ending: str) -> None:
+@pytest.mark.parametrize("command, ending", WRITTEN)
+def test_written(in_process: Run, folder: Path, command: str, ending: str) -> None:
     """The ending decides, in upper case too, and with .gz the file is packed."""
     packed = f"OUT{ending}.gz".upper()
     done = [in_process(*COMMANDS[command], "-o", name) for name in (f"out{ending}", packed)]
@@ -87,7 +87,7 @@ def test_written(in_process: Run, folder: pathlib.Path, command: str, ending: st
 
 @pytest.mark.parametrize("ending", view.ENDINGS)
 @pytest.mark.parametrize("format_", view.FORMATS)
-def test_format_and_ending(in_process: Run, folder: pathlib.Path, format_: str, ending: str) -> None:
+def test_format_and_ending(in_process: Run, folder: Path, format_: str, ending: str) -> None:
     """A format is refused only where it never has this ending; here, the file exists, which is looked at later."""
     name = f"out{ending}"
     (folder / name).touch()
@@ -125,8 +125,8 @@ report rss_memory_usage.txt -f memory-log -o . --force \
 """
 
 
-@pytest.mark.parametrize(("words", "message"), rows(REFUSED))
-def test_refused(in_process: Run, folder: pathlib.Path, words: str, message: str) -> None:
+@pytest.mark.parametrize("words, message", rows(REFUSED))
+def test_refused(in_process: Run, folder: Path, words: str, message: str) -> None:
     """All files are checked before one is written, and no recording is replaced by its report."""
     (folder / "link.json").symlink_to("a.json")
     (folder / "link.html").symlink_to("elsewhere")
@@ -136,14 +136,14 @@ def test_refused(in_process: Run, folder: pathlib.Path, words: str, message: str
     (folder / "link.png").symlink_to("old.png")
     (folder / NEWEST).parent.mkdir(parents=True)
     session().save(folder / NEWEST)
-    shutil.copy(pathlib.Path(__file__).parents[1] / "data/runs/logs/io.txt", folder / LOG)
+    shutil.copy(Path(__file__).parents[1] / "data/runs/logs/io.txt", folder / LOG)
     before = content_of(folder)
     judge_refused(in_process(words), folder, before, f"option {message}")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", ["pipe", "pipe.html", "pipe.xyz"])
-def test_streams_get_text(in_process: Run, folder: pathlib.Path, command: str, name: str) -> None:
+def test_streams_get_text(in_process: Run, folder: Path, command: str, name: str) -> None:
     """The name of a FIFO says nothing: it gets text, or the format that was asked for."""
     os.mkfifo(folder / name)
     reader = os.open(folder / name, os.O_RDONLY | os.O_NONBLOCK)
@@ -158,7 +158,7 @@ def test_streams_get_text(in_process: Run, folder: pathlib.Path, command: str, n
     assert json.startswith(b"{")
 
 
-def test_nothing_in_common_to_draw(in_process: Run, folder: pathlib.Path) -> None:
+def test_nothing_in_common_to_draw(in_process: Run, folder: Path) -> None:
     """A picture that cannot be drawn is noticed before the other file is written."""
     session({"rss": mib(100, 400), "system": mib(100, 400)}).save(folder / "both.json")
     session({"system": mib(100, 400)}).save(folder / "c.json")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.conftest import Run
 MODES = {"fp32": 1.0, "int8": 0.99, "int4": 0.9, "int4 + gptq": 0.95}
 
 
-def evaluated(folder: pathlib.Path, name: str, quality: float) -> list[str]:
+def evaluated(folder: Path, name: str, quality: float) -> list[str]:
     """Write a model's evaluation results; return the options that name them."""
     wikitext = {"word_perplexity,none": 10 / quality, "word_perplexity_stderr,none": "N/A"}
     lambada = {"acc,none": 0.6 * quality, "acc_stderr,none": 0.006, "perplexity,none": 5 / quality}
@@ -22,7 +22,7 @@ def evaluated(folder: pathlib.Path, name: str, quality: float) -> list[str]:
     return [f"{name}.json", "--wwb", f"{name}.csv", "--model-dir", name]
 
 
-def test_from_evaluations_to_the_picture(in_process: Run, tmp_path: pathlib.Path) -> None:
+def test_from_evaluations_to_the_picture(in_process: Run, tmp_path: Path) -> None:
     """viz-compression accepts rows built from evaluation results."""
     for mode, quality in MODES.items():
         words = [*evaluated(tmp_path, mode.replace(" + ", "_"), quality), "--mode", mode, "-o", "data.csv"]

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import re
 import shlex
 import signal
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -24,13 +24,13 @@ def runs_below(terminal: PseudoTerminal, name: str) -> bool:
     return name in {process.name() for process in psutil.Process(terminal.process.pid).children(recursive=True)}
 
 
-def live(folder: pathlib.Path, *words: object, options: tuple[object, ...] = (), **more: object) -> PseudoTerminal:
+def live(folder: Path, *words: object, options: tuple[object, ...] = (), **more: object) -> PseudoTerminal:
     """Record with a live view in a terminal."""
     given = ("monitor", "--live", "-o", "run.json", *options, "--", *words)
     return PseudoTerminal(folder, *given, **more)  # type: ignore[arg-type]
 
 
-def live_without_input(folder: pathlib.Path, *words: object, **more: object) -> PseudoTerminal:
+def live_without_input(folder: Path, *words: object, **more: object) -> PseudoTerminal:
     """Record with a live view in a terminal that is not the command's input."""
     command = shlex.join(map(str, words))
     (folder / "run.sh").write_text(
@@ -40,7 +40,7 @@ def live_without_input(folder: pathlib.Path, *words: object, **more: object) -> 
     return PseudoTerminal(folder, *given, **more)  # type: ignore[arg-type]
 
 
-def ends_when_it_may(terminal: PseudoTerminal, folder: pathlib.Path) -> str:
+def ends_when_it_may(terminal: PseudoTerminal, folder: Path) -> str:
     """Let a burner end that waits for the file ``go``; return the screen at the end."""
     (folder / "go").touch()
     return terminal.until_end()
@@ -53,7 +53,7 @@ def row_of_view(text: str) -> int:
 
 class TestView:
     @pytest.mark.parametrize("size", SIZES)
-    def test_fills_the_lower_part_of_any_screen(self, tmp_path: pathlib.Path, size: tuple[int, int]) -> None:
+    def test_fills_the_lower_part_of_any_screen(self, tmp_path: Path, size: tuple[int, int]) -> None:
         """Below the command's output are command, memory with its peak, chart, processes and the machine's memory."""
         terminal = live(tmp_path, *burner("touch", 50, "go"), size=size)
         peak = re.compile(r"● RSS [\d.]+ MiB +◆ peak [\d.]+ MiB at")
@@ -68,7 +68,7 @@ class TestView:
 
 class TestOutput:
     @pytest.mark.long
-    def test_much_output_scrolls_above(self, tmp_path: pathlib.Path) -> None:
+    def test_much_output_scrolls_above(self, tmp_path: Path) -> None:
         """All lines of a verbose command arrive in order, the last ones directly above the view."""
         terminal = live(tmp_path, *burner("prints", 3000, "go"))
         text = terminal.until("line 2999 of", RECORDING)
@@ -83,7 +83,7 @@ class TestOutput:
 
 
 class TestAside:
-    def test_password(self, tmp_path: pathlib.Path) -> None:
+    def test_password(self, tmp_path: Path) -> None:
         """When the command asks for a password, the view is hidden, the prompt is visible, and the answer arrives."""
         terminal = live(tmp_path, *burner("asks", "password", "go"))
         terminal.until(RECORDING)
@@ -110,7 +110,7 @@ class TestKeys:
         ],
         ids=["file", "pipe", "mark-on"],
     )
-    def test_less(self, tmp_path: pathlib.Path, words: str) -> None:
+    def test_less(self, tmp_path: Path, words: str) -> None:
         """Each key reaches a pager at once and without echo; the terminal is restored after it."""
         (tmp_path / "long.txt").write_text("".join(f"row {number} of 300\n" for number in range(300)))
         terminal = PseudoTerminal(tmp_path, *shlex.split(words))
@@ -128,7 +128,7 @@ class TestKeys:
 class TestOwnKeys:
     """Keys of the view, where the terminal is not the command's input."""
 
-    def test_keys(self, tmp_path: pathlib.Path) -> None:
+    def test_keys(self, tmp_path: Path) -> None:
         """Keys change the view and are not seen; q leaves the terminal to the command, which goes on."""
         terminal = live_without_input(tmp_path, *burner("prints", 3, "go"))
         terminal.until(RECORDING, CHART, KEYS)
@@ -152,12 +152,12 @@ class TestWithoutPlotext:
     """Where plotext cannot be loaded: no wheel has its compiled part."""
 
     @pytest.fixture
-    def broken(self, tmp_path: pathlib.Path) -> str:
+    def broken(self, tmp_path: Path) -> str:
         """Return a PYTHONPATH with which plotext cannot be loaded."""
         (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['plotext'] = None\n")
-        return f"{tmp_path}:{pathlib.Path.cwd()}"
+        return f"{tmp_path}:{Path.cwd()}"
 
-    def test_live(self, tmp_path: pathlib.Path, broken: str) -> None:
+    def test_live(self, tmp_path: Path, broken: str) -> None:
         """It is said why there is no chart, whole also at 80 columns; status lines are shown instead."""
         periods = {"live.viewer.STATUS_S": 0.1}
         words = ("monitor", "--live", "-o", "run.json", "--", *burner("prints", 2, "go"))
@@ -175,7 +175,7 @@ class TestEndings:
     @pytest.mark.parametrize(
         "number", [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)]
     )
-    def test_signals(self, tmp_path: pathlib.Path, number: int) -> None:
+    def test_signals(self, tmp_path: Path, number: int) -> None:
         """The terminal is restored, however the command is ended through us; after Ctrl-C, the summary says so."""
         terminal = live(tmp_path, "sleep", 60)
         terminal.until(RECORDING, lambda _: runs_below(terminal, "sleep"))
@@ -191,18 +191,18 @@ class TestEndings:
         assert terminal.status == 128 + number
 
     @pytest.mark.long
-    def test_failing_view(self, tmp_path: pathlib.Path) -> None:
+    def test_failing_view(self, tmp_path: Path) -> None:
         """A failing view is dropped; the recording is unaffected."""
         broken = "import sys\nsys.modules['nncftools.live.layout'] = None\n"
         (tmp_path / "sitecustomize.py").write_text(broken)
-        terminal = live(tmp_path, *burner("prints", 2, "go"), PYTHONPATH=f"{tmp_path}:{pathlib.Path.cwd()}")
+        terminal = live(tmp_path, *burner("prints", 2, "go"), PYTHONPATH=f"{tmp_path}:{Path.cwd()}")
         terminal.until("it could not be drawn: the live view ends", "line 1 of the command")
         ends_when_it_may(terminal, tmp_path)
 
         assert terminal.status == 0
 
     @pytest.mark.long
-    def test_stopped_and_continued(self, tmp_path: pathlib.Path) -> None:
+    def test_stopped_and_continued(self, tmp_path: Path) -> None:
         """Ctrl-Z removes the view; it is back when the job continues."""
         terminal = live(tmp_path, *burner("touch", 5, "go"))
         command_line = psutil.Process(terminal.process.pid)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -19,14 +19,14 @@ MEM 20.500000 1424768151.0000
 
 
 @pytest.fixture
-def log(tmp_path: pathlib.Path) -> pathlib.Path:
+def log(tmp_path: Path) -> Path:
     """Return a log of mprof."""
     path = tmp_path / "mprofile.dat"
     path.write_text(LOG)
     return path
 
 
-def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
+def test_forced(in_process: Run, tmp_path: Path) -> None:
     """A log with an unrecognised first line is read, as far as possible, if its tool is named."""
     (tmp_path / "log").write_text("# of last week\n" + LOG)
     refused = in_process("report log")
@@ -43,7 +43,7 @@ def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.process
-def test_long_reading(tmp_path: pathlib.Path) -> None:
+def test_long_reading(tmp_path: Path) -> None:
     """On a terminal, a long read shows a progress bar until it ends."""
     os.mkfifo(tmp_path / "slow.dat")
     seen = threading.Event()

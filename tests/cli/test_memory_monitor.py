@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import pathlib
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +11,7 @@ from nncftools import Session
 from nncftools.cli.record import memory_monitor as main
 from tests.conftest import HANGING_S
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 FILES = sorted(
     f"{kind}_memory_usage{zero}.{ending}"
     for kind in ("rss", "system")
@@ -20,7 +20,7 @@ FILES = sorted(
 )
 
 
-def memory_monitor(folder: pathlib.Path, *words: str) -> subprocess.CompletedProcess[str]:
+def memory_monitor(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the module as NNCF's script is run."""
     command = [sys.executable, "-m", "nncftools.memory_monitor", *words]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
@@ -32,7 +32,7 @@ def memory_monitor(folder: pathlib.Path, *words: str) -> subprocess.CompletedPro
 @pytest.mark.process
 class TestRecording:
     @pytest.mark.long
-    def test_line_for_the_shell(self, tmp_path: pathlib.Path) -> None:
+    def test_line_for_the_shell(self, tmp_path: Path) -> None:
         """One string runs through the shell; files lie directly in the folder, the summary is on standard output."""
         sampled = "until grep -q '^\\[[0-9.]*,[0-9]' new/logs/session.journal.jsonl; do sleep 0.02; done"
         line = f"echo one > out.txt; {sampled}; echo two; exit 7"

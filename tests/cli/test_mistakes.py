@@ -41,7 +41,7 @@ viz-compression --output | did you mean --output-dir?
 """
 
 
-@pytest.mark.parametrize(("words", "answer"), rows(OPTIONS))
+@pytest.mark.parametrize("words, answer", rows(OPTIONS))
 def test_options(in_process: Run, words: str, answer: str) -> None:
     """For an unknown option, a near one of the command is proposed, or what does the same."""
     option = words.rsplit(maxsplit=1)[-1]
@@ -52,7 +52,7 @@ def test_options(in_process: Run, words: str, answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "typed", "expected"),
+    "known, typed, expected",
     [
         (MEMORY, "sys", "system"),
         (MEMORY, "res", ""),

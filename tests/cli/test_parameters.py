@@ -25,7 +25,7 @@ VALUES = """
 """
 
 
-@pytest.mark.parametrize(("words", "message"), rows(VALUES))
+@pytest.mark.parametrize("words, message", rows(VALUES))
 def test_wrong_values(in_process: Run, words: str, message: str) -> None:
     """A wrong value is named with its option and with what is wrong."""
     result = in_process(f"monitor {words} true")
@@ -43,7 +43,7 @@ monitor --no-plot=1 | Option '--no-plot' does not take a value; see `nncf-tools 
 """
 
 
-@pytest.mark.parametrize(("words", "message"), rows(WORDS))
+@pytest.mark.parametrize("words, message", rows(WORDS))
 def test_too_little_and_too_much(in_process: Run, words: str, message: str) -> None:
     """What is missing or too much is named in one line."""
     result = in_process(words)

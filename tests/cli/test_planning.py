@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -23,7 +23,7 @@ from tests.made_up import session
 
 
 @pytest.mark.parametrize(
-    ("line", "special"),
+    "line, special",
     [
         ("python a.py > out.txt", ">"),
         ("python a.py >> out.txt", ">>"),
@@ -62,7 +62,7 @@ def test_find_special(line: str, special: str) -> None:
 
 
 @pytest.mark.parametrize("words", [["echo", "a > b", "$X"], ["a > b"], ["["]], ids=["words", "file", "on PATH"])
-def test_words_are_never_refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+def test_words_are_never_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     """Several words, the name of a file, and a program on PATH are passed on unchanged, whatever they hold."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a > b").touch()
@@ -79,7 +79,7 @@ CHILD = f"until [ -s child ]; do sleep 0.01; done; exec {HOLD}"
 """Holds too much as soon as its PID is known."""
 
 
-def runs(file: pathlib.Path) -> bool:
+def runs(file: Path) -> bool:
     """Return whether the process with the PID in a file is running; a zombie is not."""
     try:
         return psutil.Process(int(file.read_text())).status() != psutil.STATUS_ZOMBIE
@@ -87,13 +87,13 @@ def runs(file: pathlib.Path) -> bool:
         return False
 
 
-def until_ended(file: pathlib.Path) -> None:
+def until_ended(file: Path) -> None:
     """Wait for the end of the process with the PID in a file; it would run twice as long as this waits."""
     waiting.until(lambda: not runs(file), "the end of the child")
 
 
 @pytest.mark.process
-def test_warn(tmp_path: pathlib.Path) -> None:
+def test_warn(tmp_path: Path) -> None:
     """A command above its limit continues; the warning is on standard error and in the session."""
     words = command_line("monitor -q -o run.json --max-memory 50MiB", *burner("touch", 100, "go", 3))
     with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
@@ -108,7 +108,7 @@ def test_warn(tmp_path: pathlib.Path) -> None:
     assert "is above --max-memory 50.0 MiB" in warning
 
 
-def test_kill(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_kill(nncf_tools: Run, tmp_path: Path) -> None:
     """Command and descendants are ended, with the status of SIGTERM; RSS is recorded, and the session says why."""
     script = f"({CHILD}) & echo $! > child; wait"
     words = ("-i", "0.05", "-t", "pss", *KILL, "sh", "-c", script)
@@ -124,7 +124,7 @@ def test_kill(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the sampler ends with the command line")
-def test_outlives_the_command_line(tmp_path: pathlib.Path) -> None:
+def test_outlives_the_command_line(tmp_path: Path) -> None:
     """The limit holds after the command line is killed: the sampler enforces it."""
     gate = f"echo $$ > child; until [ -e go ]; do sleep 0.01; done; exec {HOLD}"
     child, journal = tmp_path / "child", tmp_path / "run.journal.jsonl"
@@ -148,7 +148,7 @@ WORDS = ["work", "--fast"]
 
 
 @pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Make 2 GiB available, and work in an empty folder."""
     monkeypatch.setattr(needs, "available", lambda *_: HERE)
     monkeypatch.chdir(tmp_path)
@@ -162,12 +162,12 @@ def earlier(size: int = GIB, **fields: object) -> None:
 def refused(text: str, words: list[str] = WORDS) -> str:
     """Return why a command is not started."""
     with pytest.raises(UsageError) as error:
-        planning.check_required(text, words, pathlib.Path())
+        planning.check_required(text, words, Path())
     return str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words, message",
     [
         ("--require 3GiB touch ran", "3 GiB of memory is needed, 2 GiB is available (machine: 8 of 16 GiB, control"),
         ("--require earlier.json touch ran", "3 GiB of memory is needed, 2 GiB is available"),
@@ -182,7 +182,7 @@ def test_wrong(in_process: Run, words: str, message: str) -> None:
 
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert message in result.stderr
-    assert {path.name for path in pathlib.Path().iterdir()} == {"earlier.json", "old.json"}
+    assert {path.name for path in Path().iterdir()} == {"earlier.json", "old.json"}
 
 
 def test_disk() -> None:
@@ -194,7 +194,7 @@ def test_disk() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "words", "note"),
+    "fields, words, note",
     [
         ({}, WORDS, ""),
         ({}, ["rest"], "'earlier.json' was recorded with a different command"),
@@ -206,7 +206,7 @@ def test_disk() -> None:
 def test_notes(capsys: pytest.CaptureFixture[str], fields: dict[str, object], words: list[str], note: str) -> None:
     """A line says if the session is of another command, a hidden secret apart, or of a run that was cut short."""
     earlier(**fields)
-    planning.check_required("earlier.json", words, pathlib.Path())
+    planning.check_required("earlier.json", words, Path())
     printed = capsys.readouterr()
 
     assert (printed.out, printed.err) == ("", f"nncf-tools: option --require: {note}\n" if note else "")
@@ -216,7 +216,7 @@ class TestDevices:
     COLUMNS = ("rss", "device_memory@nvidia0", "device_memory@nvidia1", "device_used@nvidia0", "device_busy@nvidia0")
 
     @pytest.mark.parametrize(
-        ("asked", "shown"),
+        "asked, shown",
         [
             (["device"], ["device_memory@nvidia0", "device_memory@nvidia1", "device_used@nvidia0"]),
             (["device_memory"], ["device_memory@nvidia0", "device_memory@nvidia1"]),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +21,7 @@ MIB = PEAK.format("300 MiB")
 GIB = PEAK.format("0.29 GiB")
 
 
-def written(folder: pathlib.Path, text: str) -> pathlib.Path:
+def written(folder: Path, text: str) -> Path:
     """Write a pyproject.toml into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "pyproject.toml"
@@ -30,7 +30,7 @@ def written(folder: pathlib.Path, text: str) -> pathlib.Path:
 
 
 @pytest.fixture
-def project(tmp_path: pathlib.Path, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def project(tmp_path: Path, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Enter a folder of a project, two levels below its top, with a session."""
     assert in_process
     folder = tmp_path / "src" / "deep"
@@ -59,8 +59,8 @@ FILES = r"""
 """Folders with their files, options, and the peak in a report."""
 
 
-@pytest.mark.parametrize(("files", "words", "expected"), rows(FILES))
-def test_file(in_process: Run, project: pathlib.Path, files: str, words: str, expected: str) -> None:
+@pytest.mark.parametrize("files, words, expected", rows(FILES))
+def test_file(in_process: Run, project: Path, files: str, words: str, expected: str) -> None:
     """The nearest file with the table sets the defaults; an option wins; a report shows whatever was recorded."""
     for file in filter(None, files.split(" + ")):
         folder, _, text = file.partition(" ")
@@ -71,8 +71,8 @@ def test_file(in_process: Run, project: pathlib.Path, files: str, words: str, ex
     assert done.stdout.startswith(PEAK.format(expected))
 
 
-@pytest.mark.parametrize(("words", "named"), [("", ""), ("--details", "depth, unit"), ("--details -u B", "depth")])
-def test_details(in_process: Run, project: pathlib.Path, words: str, named: str) -> None:
+@pytest.mark.parametrize("words, named", [("", ""), ("--details", "depth, unit"), ("--details -u B", "depth")])
+def test_details(in_process: Run, project: Path, words: str, named: str) -> None:
     """With --details, a line names the file and the defaults in use."""
     path = written(project, f"{HEAD}unit = 'GiB'\ndepth = 2\ninterval = 1")
     done = in_process(f"report run.json {words}")
@@ -100,9 +100,9 @@ mark-calls = 3 | mark-calls: package.module:function=Name or
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [*rows(MISTAKES), pytest.param("x = " + "[" * 10_000, "", id="deep"), ("\udcff", "")]
+    "text, problem", [*rows(MISTAKES), pytest.param("x = " + "[" * 10_000, "", id="deep"), ("\udcff", "")]
 )
-def test_mistakes(in_process: Run, project: pathlib.Path, text: str, problem: str) -> None:
+def test_mistakes(in_process: Run, project: Path, text: str, problem: str) -> None:
     """One line names the file, the key and what is allowed; nothing starts."""
     path = project / "pyproject.toml"
     path.write_bytes(f"{HEAD}{text}".encode(errors="surrogateescape"))
@@ -111,10 +111,10 @@ def test_mistakes(in_process: Run, project: pathlib.Path, text: str, problem: st
     assert done.returncode == 2
     assert done.stderr.startswith(f"nncf-tools: error: {path}: {problem}")
     assert done.stderr.count("\n") == 1
-    assert not pathlib.Path("ran").exists()
+    assert not Path("ran").exists()
 
 
-def test_no_table(in_process: Run, project: pathlib.Path) -> None:
+def test_no_table(in_process: Run, project: Path) -> None:
     """A value in the place of the table is named."""
     path = written(project, "[tool]\nnncf-tools = 3")
 
@@ -122,7 +122,7 @@ def test_no_table(in_process: Run, project: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["report --help", "list", "metrics"])
-def test_commands_that_need_none(in_process: Run, project: pathlib.Path, line: str) -> None:
+def test_commands_that_need_none(in_process: Run, project: Path, line: str) -> None:
     """Help, and commands without these options, work beside a file with mistakes."""
     written(project, f"{HEAD}metrics = 1")
     done = in_process(line)
@@ -131,7 +131,7 @@ def test_commands_that_need_none(in_process: Run, project: pathlib.Path, line: s
     assert "pyproject.toml" not in done.stderr
 
 
-def test_toml_is_not_loaded(project: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_toml_is_not_loaded(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the name of the table in the file, TOML is not parsed."""
     monkeypatch.setitem(sys.modules, "tomllib", None)
     monkeypatch.setitem(sys.modules, "tomli", None)
@@ -140,14 +140,14 @@ def test_toml_is_not_loaded(project: pathlib.Path, monkeypatch: pytest.MonkeyPat
     assert find_project().texts == {}
 
 
-def make_large(path: pathlib.Path) -> None:
+def make_large(path: Path) -> None:
     """Make a file larger than any that is read."""
     with path.open("a", encoding="utf-8") as file:
         file.truncate(10_000_001)
 
 
 @pytest.mark.parametrize(
-    ("mode", "change", "why"),
+    "mode, change, why",
     [
         (0o644, None, ""),
         (0o664, None, ""),
@@ -158,7 +158,7 @@ def make_large(path: pathlib.Path) -> None:
         pytest.param(0o644, lambda path: os.chown(path, OTHER, OTHER), " belongs to another user (", marks=as_another),
     ],
 )
-def test_ignored_file(in_process: Run, project: pathlib.Path, mode: int, change: object, why: str) -> None:
+def test_ignored_file(in_process: Run, project: Path, mode: int, change: object, why: str) -> None:
     """A file that another user may change, or that is too large, is ignored; one line says why."""
     written(project, f"{HEAD}unit = 'GiB'")
     path = written(project / "src", f"{HEAD}unit = 'KiB'\nunknown = 1" if why else f"{HEAD}unit = 'KiB'")
@@ -174,7 +174,7 @@ def test_ignored_file(in_process: Run, project: pathlib.Path, mode: int, change:
 
 
 @as_another
-def test_foreign_file_without_the_table(in_process: Run, project: pathlib.Path) -> None:
+def test_foreign_file_without_the_table(in_process: Run, project: Path) -> None:
     """A file of another user that has no table is nobody's business."""
     path = written(project, "[project]\ndependencies = ['nncf-tools']")
     os.chown(path, OTHER, OTHER)
@@ -183,7 +183,7 @@ def test_foreign_file_without_the_table(in_process: Run, project: pathlib.Path) 
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "folder", "broken link"])
-def test_no_file(in_process: Run, project: pathlib.Path, kind: str) -> None:
+def test_no_file(in_process: Run, project: Path, kind: str) -> None:
     """Nothing waits for a FIFO; what is not a file does not count."""
     path = project / "pyproject.toml"
     if kind == "FIFO":
@@ -200,22 +200,22 @@ def test_no_file(in_process: Run, project: pathlib.Path, kind: str) -> None:
 @as_another
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("owner", "user", "is_used"),
+    "owner, user, is_used",
     [(OTHER, OTHER, True), (0, OTHER, True), (THIRD, OTHER, False), (OTHER, 0, False)],
     ids=["own", "of root", "of another", "read by root"],
 )
-def test_users(project: pathlib.Path, owner: int, user: int, *, is_used: bool) -> None:
+def test_users(project: Path, owner: int, user: int, *, is_used: bool) -> None:
     """A file of this user or of root is used; a file of another user is not, not even by root."""
     path = written(project, f"{HEAD}unit = 'GiB'")
     os.chown(path, owner, owner)
     line = [*become(user), *command_line("report run.json")]
-    done = result_of(line, pathlib.Path())
+    done = result_of(line, Path())
 
     assert done.stdout.splitlines()[0] == (GIB if is_used else MIB)
     assert (f"ignored: {path} belongs to another user (" in done.stderr) is not is_used
 
 
-def test_recording(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_recording(nncf_tools: Run, tmp_path: Path) -> None:
     """A recording has the interval and the metrics of the project; an error in a later check names the file."""
     path = written(tmp_path, f"{HEAD}interval = '20ms'\nmetrics = ['anon', 'rss']\nunit = 'B'")
     done = nncf_tools("monitor --details -o run.json sleep 0.1")
@@ -229,7 +229,7 @@ def test_recording(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.process
-def test_completion(project: pathlib.Path) -> None:
+def test_completion(project: Path) -> None:
     """Completion in a shell says nothing about a file with mistakes."""
     written(project, f"{HEAD}metrics = 1")
     environment = {**os.environ, "_NNCF_TOOLS_COMPLETE": "complete_bash", "COMP_WORDS": "nncf-tools report --uni"}
@@ -238,7 +238,7 @@ def test_completion(project: pathlib.Path) -> None:
     assert (done.stdout.strip(), done.stderr) == ("--unit", "")
 
 
-def test_gone_folder(in_process: Run, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gone_folder(in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a working folder there are no defaults."""
     path = tmp_path / "run.json"
     session({"rss": mib(100, 300, 200)}, name="").save(path)

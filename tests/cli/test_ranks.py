@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -26,12 +26,12 @@ def torchrun(number: int, size: int = 3) -> dict[str, str]:
 class Job(NamedTuple):
     """Three ranks with 20, 40 and 60 MiB at the same time: their folder, output and RSS."""
 
-    folder: pathlib.Path
+    folder: Path
     written: list[tuple[str, str]]
     rss: list[float]
 
 
-def recorded(folder: pathlib.Path, environment: Any, *options: object) -> Job:  # noqa: ANN401 — a function of the rank
+def recorded(folder: Path, environment: Any, *options: object) -> Job:  # noqa: ANN401 — a function of the rank
     """Record three ranks at the same time."""
     meeting, place = folder / "meeting", folder / "recorded"
     meeting.mkdir()
@@ -85,7 +85,7 @@ def test_summaries(of_torchrun: Job) -> None:
     assert float(found[1]) * MIB == pytest.approx(of_torchrun.rss[2], rel=0.02)
 
 
-def test_repeated_runs(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
+def test_repeated_runs(tmp_path: Path, nncf_tools: Run) -> None:
     """File names of repeated runs of a rank have both numbers."""
     run = nncf_tools("monitor --quiet -o run.json --repeat 2 true", env=torchrun(1, 16))
 
@@ -95,7 +95,7 @@ def test_repeated_runs(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
 
 @pytest.mark.long
 @pytest.mark.process
-def test_program_that_records_itself(tmp_path: pathlib.Path) -> None:
+def test_program_that_records_itself(tmp_path: Path) -> None:
     """A session of the Python API knows its rank, and text logs of ranks do not overwrite each other."""
     program = (
         "import os\nfrom nncftools import Profiler, memory_monitor_context\n"

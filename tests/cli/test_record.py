@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -33,7 +33,7 @@ Recorded = Callable[..., Session]
 
 
 @pytest.fixture
-def recorded(nncf_tools: Run, tmp_path: pathlib.Path) -> Recorded:
+def recorded(nncf_tools: Run, tmp_path: Path) -> Recorded:
     """Record quietly to a file and load it."""
 
     def record(*words: object, **options: Any) -> Session:  # noqa: ANN401 — passed on to subprocess
@@ -44,12 +44,12 @@ def recorded(nncf_tools: Run, tmp_path: pathlib.Path) -> Recorded:
     return record
 
 
-def in_background(folder: pathlib.Path, *words: object, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 — passed on to subprocess
+def in_background(folder: Path, *words: object, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 — passed on to subprocess
     """Start nncf-tools in a process group of its own."""
     return subprocess.Popen(command_line(*words), cwd=folder, start_new_session=True, **options)
 
 
-def start_of(journal: pathlib.Path) -> dict[str, Any]:
+def start_of(journal: Path) -> dict[str, Any]:
     """Wait for the journal's first sample and return its start line."""
     text = until(lambda: journal.exists() and "\n[" in (text := journal.read_text()) and text, "a sample")
     assert text
@@ -58,13 +58,13 @@ def start_of(journal: pathlib.Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def truth(tmp_path: pathlib.Path) -> pathlib.Path:
+def truth(tmp_path: Path) -> Path:
     """Return the file into which burners write their own figures."""
     return tmp_path / "truth"
 
 
 class TestFigures:
-    def test_daemon_is_named_and_left(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_daemon_is_named_and_left(self, nncf_tools: Run, tmp_path: Path) -> None:
         """A daemon that outlives the command is named and left running."""
         script = f"setsid sleep {HANGING_S} >/dev/null 2>&1 & {UNTIL_NAMED} {UNTIL_SAMPLED} echo $! > pid; exit 4"
         result = nncf_tools("monitor -i 0.02 -o run.json sh -c", script)
@@ -74,7 +74,7 @@ class TestFigures:
         assert "still running when the command ended, and not recorded further: sleep" in result.stderr
 
     @pytest.mark.long
-    def test_wait_all_waits_for_daemons(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_wait_all_waits_for_daemons(self, nncf_tools: Run, tmp_path: Path) -> None:
         """With --wait-all, a daemon that outlives the command is recorded to its end."""
         daemon = "while test -e /proc/$0; do sleep 0.02; done; : > after"
         script = f"setsid sh -c '{daemon}' $$ & exit 4"
@@ -86,12 +86,8 @@ class TestFigures:
         assert "still running" not in result.stderr
         assert session.duration_s > (session.processes[0].end_s or session.duration_s)
 
-    @pytest.mark.parametrize(
-        ("interval", "samples"), [(0.05, 2), pytest.param(0.5, 1, marks=pytest.mark.long), (10, 0)]
-    )
-    def test_bracket_holds_a_spike(
-        self, recorded: Recorded, truth: pathlib.Path, interval: float, samples: int
-    ) -> None:
+    @pytest.mark.parametrize("interval, samples", [(0.05, 2), pytest.param(0.5, 1, marks=pytest.mark.long), (10, 0)])
+    def test_bracket_holds_a_spike(self, recorded: Recorded, truth: Path, interval: float, samples: int) -> None:
         """With any interval, the process's own high-water mark is within the bounds, which are narrow.
 
         A peak between samples is known from the kernel's high-water mark. With a single sample, the mark may belong to
@@ -107,7 +103,7 @@ class TestFigures:
         assert peak.low_from == "high_water_mark" or interval < 10
 
     @pytest.mark.parametrize(
-        ("source", "options", "number"),
+        "source, options, number",
         [
             ("proc", [], 2),
             pytest.param("proc", ["--no-children"], 1, marks=pytest.mark.long),
@@ -117,7 +113,7 @@ class TestFigures:
     def test_tree_of_two_levels(  # noqa: PLR0913, PLR0917 — fixtures and cases
         self,
         recorded: Recorded,
-        truth: pathlib.Path,
+        truth: Path,
         monkeypatch: pytest.MonkeyPatch,
         source: str,
         options: list[str],
@@ -137,10 +133,10 @@ class TestFigures:
 
 class TestCommand:
     @pytest.mark.process
-    def test_gets_what_it_would_get_alone(self, tmp_path: pathlib.Path) -> None:
+    def test_gets_what_it_would_get_alone(self, tmp_path: Path) -> None:
         """Arguments, folder, input and environment (plus the marks log) reach the command unchanged, in any locale."""
         arguments = ["a b", "$HOME", "*", "'\"", "", "-i", "--", "--quiet", "\udcff"]
-        environment = {"A": "b", "PATH": os.environ["PATH"], "PYTHONPATH": str(pathlib.Path.cwd())}
+        environment = {"A": "b", "PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd())}
         words = command_line("monitor -q -o r.json", *burner("tell", "told.json", *arguments))
         subprocess.run(words, cwd=tmp_path, env=environment, input=b"hello", check=True, timeout=99)
         log = {"NNCF_TOOLS_MARKS": tmp_path / "r.marks.jsonl", "NNCF_TOOLS_MARKS_OWNER": os.geteuid()}
@@ -159,7 +155,7 @@ class TestCommand:
         assert result.stdout == "ONE\n"
         assert result.returncode == 5
 
-    def test_script_without_interpreter_line(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_script_without_interpreter_line(self, nncf_tools: Run, tmp_path: Path) -> None:
         """A script without a #! line is run by sh, as env and time would run it."""
         (tmp_path / "script").write_text('echo "$0 $1"\n')
         (tmp_path / "script").chmod(0o755)
@@ -168,10 +164,10 @@ class TestCommand:
 
     @pytest.mark.long
     @pytest.mark.process
-    def test_folder_that_was_removed(self, tmp_path: pathlib.Path) -> None:
+    def test_folder_that_was_removed(self, tmp_path: Path) -> None:
         """A recording works even if the working folder was removed."""
         words = " ".join(command_line("monitor -q -o", tmp_path / "run.json", "true"))
-        script = f"mkdir gone && cd gone && rmdir ../gone && PYTHONPATH={pathlib.Path.cwd()} {words}"
+        script = f"mkdir gone && cd gone && rmdir ../gone && PYTHONPATH={Path.cwd()} {words}"
         result = result_of(["sh", "-c", script], tmp_path)
 
         assert (result.returncode, result.stderr) == (0, "")
@@ -180,7 +176,7 @@ class TestCommand:
 
 class TestExitStatus:
     @pytest.mark.parametrize(
-        ("words", "expected"),
+        "words, expected",
         [
             (["sh", "-c", "exit 7"], 7),
             (["sh", "-c", "kill -TERM $$"], 128 + signal.SIGTERM),
@@ -192,7 +188,7 @@ class TestExitStatus:
             (["/"], 126),
         ],
     )
-    def test_is_the_commands(self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], expected: int) -> None:
+    def test_is_the_commands(self, nncf_tools: Run, tmp_path: Path, words: list[str], expected: int) -> None:
         """The status is the command's; of a command that cannot start, it is a shell's status, and no file is left."""
         (tmp_path / "plain.txt").write_text("not a program")
         (tmp_path / "broken").write_text("#!/no/such/interpreter\n")
@@ -207,7 +203,7 @@ class TestExitStatus:
     @pytest.mark.parametrize(
         "stream", ["2>/dev/full", *(pytest.param(of, marks=pytest.mark.long) for of in ("2>&-", ">&-"))]
     )
-    def test_survives_a_lost_terminal(self, tmp_path: pathlib.Path, stream: str) -> None:
+    def test_survives_a_lost_terminal(self, tmp_path: Path, stream: str) -> None:
         """If our output cannot be printed, the recording and the command's status are kept."""
         words = " ".join(command_line("monitor --no-plot -o run.json sh -c ''\"'\"'exit 7'\"'\"''"))
         status = subprocess.run(["sh", "-c", f"{words} {stream}"], cwd=tmp_path, check=False).returncode
@@ -215,7 +211,7 @@ class TestExitStatus:
         assert (status, (tmp_path / "run.json").exists()) == (7, True)
 
     @pytest.mark.long
-    def test_survives_a_broken_plot_library(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_survives_a_broken_plot_library(self, nncf_tools: Run, tmp_path: Path) -> None:
         """If pictures cannot be drawn, one line says why; session and status are kept."""
         result = nncf_tools("monitor -q -o run.json --plot sh -c 'exit 7'", env={"MPLBACKEND": "x"})
 
@@ -229,7 +225,7 @@ class TestExitStatus:
 class TestAttach:
     @pytest.mark.process
     @pytest.mark.parametrize("is_ended", [False, True])
-    def test_process_is_recorded_until_it_ends(self, tmp_path: pathlib.Path, *, is_ended: bool) -> None:
+    def test_process_is_recorded_until_it_ends(self, tmp_path: Path, *, is_ended: bool) -> None:
         """--pid records a running process until the process ends; SIGTERM ends the recording, and not the process."""
         command = burner("touch", 50, tmp_path / "go")
         with subprocess.Popen(command) as process:
@@ -250,7 +246,7 @@ class TestAttach:
 
     @pytest.mark.long
     @pytest.mark.process
-    def test_our_own_processes_are_left_out(self, tmp_path: pathlib.Path) -> None:
+    def test_our_own_processes_are_left_out(self, tmp_path: Path) -> None:
         """Attached to the shell that started it, the recording includes neither command line nor sampler."""
         words = " ".join(command_line("monitor -q -o run.json --duration 0.1"))
         for source in ("proc", "psutil"):
@@ -262,7 +258,7 @@ class TestAttach:
 
 class TestFiles:
     @pytest.mark.parametrize("command", [pytest.param("monitor", marks=pytest.mark.long), "profile"])
-    def test_new_folder_for_each_run(self, nncf_tools: Run, tmp_path: pathlib.Path, command: str) -> None:
+    def test_new_folder_for_each_run(self, nncf_tools: Run, tmp_path: Path, command: str) -> None:
         """A new folder has session and picture, ``latest`` points to it; --plot adds the page of a short run, too."""
         written = []
         for options in (["--no-plot"], ["--plot"]):
@@ -274,14 +270,14 @@ class TestFiles:
         assert len(list((tmp_path / "memory_logs").iterdir())) == 3
 
     @pytest.mark.parametrize(
-        ("name", "message"),
+        "name, message",
         [
             ("run.json", "'run.json' is a device or pipe; a file name expected"),
             ("run.journal.jsonl", "'run.journal.jsonl' is a symbolic link; name the target of the link"),
             ("run.marks.json", "'run.marks.json' is a symbolic link; name the target of the link"),
         ],
     )
-    def test_only_a_file_is_replaced(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str, message: str) -> None:
+    def test_only_a_file_is_replaced(self, nncf_tools: Run, tmp_path: Path, name: str, message: str) -> None:
         """A pipe and a link of another file are refused by name, even with --force, and the command is not started."""
         if name == "run.json":
             os.mkfifo(tmp_path / name)
@@ -294,7 +290,7 @@ class TestFiles:
         assert [path.name for path in tmp_path.iterdir()] == [name]
 
     @pytest.mark.parametrize("option", ["--output=/proc/locked/run.json", "--log-dir=/proc/locked"])
-    def test_unwritable_place(self, nncf_tools: Run, tmp_path: pathlib.Path, option: str) -> None:
+    def test_unwritable_place(self, nncf_tools: Run, tmp_path: Path, option: str) -> None:
         """If nothing can be written, not even by root, the command is not started."""
         result = nncf_tools("monitor", option, "touch", "started")
 
@@ -305,7 +301,7 @@ class TestFiles:
 
 class TestBadInput:
     @pytest.mark.parametrize(
-        ("words", "message"),
+        "words, message",
         [
             (["echo 'open"], "argument COMMAND:"),
             pytest.param(
@@ -316,7 +312,7 @@ class TestBadInput:
             (["-o", "n" * 300, "true"], "File name too long"),
         ],
     )
-    def test_is_one_line(self, in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
+    def test_is_one_line(self, in_process: Run, tmp_path: Path, words: list[str], message: str) -> None:
         """What cannot be recorded gives one line and status 2, and leaves no files; golden outputs have more."""
         result = in_process("monitor", *words)
 
@@ -338,7 +334,7 @@ class TestBadInput:
 
 class TestMarks:
     @pytest.mark.long
-    def test_shell_script(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_shell_script(self, nncf_tools: Run, tmp_path: Path) -> None:
         """A script marks with the command or by appending a line."""
         script = tmp_path / "run.sh"
         tools = f"{sys.executable} -m nncftools"
@@ -357,7 +353,7 @@ class TestMarks:
         ]
         assert marks[0].end_s == marks[1].start_s
 
-    def test_lines_of_output(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_lines_of_output(self, nncf_tools: Run, tmp_path: Path) -> None:
         """Matching lines start operations, named by the match or its group, and pass through unchanged."""
         out, error = "Epoch 1: go\nEpoch 2\rEpoch 3\r", "\x1b[1mloading model A\x1b[0m\n"
         script = f"import sys; sys.stdout.write({out!r}); sys.stderr.write({error!r})"
@@ -370,7 +366,7 @@ class TestMarks:
         assert sorted(mark.name for mark in marks) == ["Epoch 1", "Epoch 2", "Epoch 3", "model A"]
         assert {mark.source for mark in marks} == {"output"}
 
-    def test_exec(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_exec(self, nncf_tools: Run, tmp_path: Path) -> None:
         """An operation that is open when its process calls exec ends then; the next program has its own operations."""
         opens = "import nncftools, os, sys\nnncftools.operation('Load').__enter__()\n"
         marks = "import nncftools, time\nwith nncftools.operation('New'): time.sleep(0.2)"
@@ -388,7 +384,7 @@ class TestMarks:
         assert result.stdout == "--live\n"
         assert "note: the command gets --live; an option of nncf-tools comes before the command" in result.stderr
 
-    def test_capture_on_a_full_disk(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_capture_on_a_full_disk(self, nncf_tools: Run, tmp_path: Path) -> None:
         """A captured file that lacks output is told in one line; the command's own output and status are as without."""
         script = "import os, sys; [print('y' * 99) for _ in range(3000)]; sys.exit(3)"
         words = ("-o", "run.json", "--capture", "out.txt", "--", sys.executable, "-c", script)
@@ -401,7 +397,7 @@ class TestMarks:
         assert result.stderr.count("\n") == 1
         assert (tmp_path / "out.txt").stat().st_size <= 100_000
 
-    def test_catalogued_and_named_calls(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_catalogued_and_named_calls(self, nncf_tools: Run, tmp_path: Path) -> None:
         """Calls of the catalogue and of --mark-call are marked in an unchanged script; --no-auto marks none."""
         (tmp_path / "mine.py").write_text("def fit():\n    return 'fitted'\n")
         module = tmp_path / "nncf/quantization/quantize_model.py"
@@ -420,7 +416,7 @@ class TestMarks:
 
 
 class TestProfileBadInput:
-    def test_keeps_what_is_there(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_keeps_what_is_there(self, nncf_tools: Run, tmp_path: Path) -> None:
         """Files next to the session are kept unless --force is given; then a stale sidecar is removed."""
         (tmp_path / "run.marks.csv").write_text("name,start_s\nold,0\n")
         refused = nncf_tools("profile -q -o run.json true")

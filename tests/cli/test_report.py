@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import pathlib
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,14 +11,14 @@ from tests.made_up import full_disk
 
 
 @pytest.fixture
-def session(tmp_path: pathlib.Path) -> pathlib.Path:
+def session(tmp_path: Path) -> Path:
     """Write the session of a short run."""
     return made_up.session().save(tmp_path / "run.json")
 
 
 @pytest.mark.usefixtures("session")
 class TestReport:
-    def test_keeps_an_existing_picture(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+    def test_keeps_an_existing_picture(self, in_process: Run, tmp_path: Path) -> None:
         """An existing picture is kept unless --force is given."""
         (tmp_path / "old.png").write_text("precious")
         refused = in_process("report run.json --plot old.png")
@@ -30,7 +30,7 @@ class TestReport:
 
 @pytest.mark.usefixtures("session")
 class TestFormats:
-    def test_full_disk_leaves_nothing(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_full_disk_leaves_nothing(self, nncf_tools: Run, tmp_path: Path) -> None:
         """A report that cannot be written completely is not written at all, and one line says why."""
         with full_disk():
             done = nncf_tools("report run.json --format json --output out")
@@ -39,7 +39,7 @@ class TestFormats:
         assert "option --output: cannot write 'out'" in done.stderr
         assert {path.name for path in tmp_path.iterdir()} == {"run.json"}
 
-    def test_without_plotly(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_without_plotly(self, nncf_tools: Run, tmp_path: Path) -> None:
         """Without plotly one line says how to install it."""
         (tmp_path / "plotly").mkdir()
         (tmp_path / "plotly" / "__init__.py").write_text("raise ImportError")
@@ -52,7 +52,7 @@ class TestFormats:
         )
 
 
-def test_page_is_not_for_a_terminal(in_process: Run, session: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_is_not_for_a_terminal(in_process: Run, session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An HTML page is not printed to a terminal."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     done = in_process("report", session, "--format", "html")
@@ -63,7 +63,7 @@ def test_page_is_not_for_a_terminal(in_process: Run, session: pathlib.Path, monk
 
 class TestBadInput:
     @pytest.mark.parametrize(
-        ("content", "message"),
+        "content, message",
         [
             (b"", "the file is empty"),
             (b"\x00\x01\x02", "neither a session nor a log"),
@@ -75,7 +75,7 @@ class TestBadInput:
         ],
     )
     def test_is_one_line_that_names_the_file(
-        self, in_process: Run, tmp_path: pathlib.Path, content: bytes, message: str
+        self, in_process: Run, tmp_path: Path, content: bytes, message: str
     ) -> None:
         """A file that is no session gives one line that names it, and status 1."""
         (tmp_path / "bad.json").write_bytes(content)

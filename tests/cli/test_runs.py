@@ -3,9 +3,9 @@ from __future__ import annotations
 import io
 import json
 import os
-import pathlib
 import shutil
 import sys
+from pathlib import Path
 from unittest import mock
 
 import pexpect
@@ -22,7 +22,7 @@ from tests.trust.another_user import OTHER, as_another
 
 
 @pytest.fixture
-def logs(tmp_path: pathlib.Path) -> pathlib.Path:
+def logs(tmp_path: Path) -> Path:
     """Make three recordings, a minute apart, and a folder of the user."""
     for number in range(3):
         folder = tmp_path / "memory_logs" / f"2026-11-2{number}_10-00-00_work"
@@ -42,7 +42,7 @@ PEAKS = {"one": 300, "two": 800, "three": None, "four": 400}
 
 
 @pytest.fixture
-def trend(tmp_path: pathlib.Path, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def trend(tmp_path: Path, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make four recordings of one command, a day apart, and an older one of the user; show them in 100 columns."""
     assert in_process is not None  # it sets another width
     monkeypatch.setenv("COLUMNS", "100")
@@ -82,7 +82,7 @@ none --name zzz | no recordings in 'none'
 
 @pytest.mark.usefixtures("trend")
 class TestChoice:
-    @pytest.mark.parametrize(("words", "order"), rows(ORDERS))
+    @pytest.mark.parametrize("words, order", rows(ORDERS))
     def test_order(self, in_process: Run, words: str, order: str) -> None:
         """--sort puts the largest first and the unknown last; --name looks at any part of name and command."""
         runs = json.loads(in_process(f"list {words} --json").stdout)
@@ -113,7 +113,7 @@ class TestChoice:
         assert [line.split()[0] for line in lines] == ["#", "0", "1", "2", "Export", "3", "4"]
 
     @pytest.mark.parametrize(
-        ("most", "bars"),
+        "most, bars",
         [
             (2, ["-█", "█-", "▃█", "█", "█"]),
             (4, ["▃█-▄", "▃█-", "▃█", "█", "█"]),
@@ -136,7 +136,7 @@ class TestChoice:
 
         assert written == b"._:=+*#@-"
 
-    @pytest.mark.parametrize(("words", "message"), rows(MISTAKES))
+    @pytest.mark.parametrize("words, message", rows(MISTAKES))
     def test_is_one_line(self, in_process: Run, words: str, message: str) -> None:
         """A mistake, or nothing to list, is a line."""
         result = in_process(f"list {words}")
@@ -165,7 +165,7 @@ class TestList:
         assert first["size"] > 1000
         assert len(others) == 3
 
-    def test_ends_meanwhile(self, in_process: Run, logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_ends_meanwhile(self, in_process: Run, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A journal whose recording ends while it is listed, or a folder that is removed then, is no error."""
         paths = destination.list_recordings(logs)
         shutil.rmtree(paths[0].parent)
@@ -178,7 +178,7 @@ class TestList:
 
 
 class TestPrune:
-    def test_keeps_the_newest_and_what_is_not_ours(self, in_process: Run, logs: pathlib.Path) -> None:
+    def test_keeps_the_newest_and_what_is_not_ours(self, in_process: Run, logs: Path) -> None:
         """Beyond the newest, only folders of recordings with nothing else in them go."""
         (logs / "2026-11-20_10-00-00_work" / "notes.txt").write_text("mine")
         (logs / "latest").symlink_to("2026-11-21_10-00-00_work")
@@ -190,14 +190,14 @@ class TestPrune:
         left = sorted(path.name for path in logs.iterdir())
         assert left == ["2026-11-20_10-00-00_work", "2026-11-22_10-00-00_work", "mine"]
 
-    def test_older(self, in_process: Run, logs: pathlib.Path) -> None:
+    def test_older(self, in_process: Run, logs: Path) -> None:
         """--older counts from now."""
         os.utime(logs / "2026-11-22_10-00-00_work" / "session.json")
         in_process("prune --older 30d --yes")
 
         assert sorted(path.name for path in logs.iterdir()) == ["2026-11-22_10-00-00_work", "mine"]
 
-    def test_asks(self, in_process: Run, logs: pathlib.Path) -> None:
+    def test_asks(self, in_process: Run, logs: Path) -> None:
         """Without --yes, and with nobody to ask, nothing is removed."""
         result = in_process("prune --keep 0")
 
@@ -206,7 +206,7 @@ class TestPrune:
         assert len(list(logs.iterdir())) == 4
 
     @pytest.mark.process
-    def test_answer(self, logs: pathlib.Path) -> None:
+    def test_answer(self, logs: Path) -> None:
         """Only a yes removes what was shown."""
         words = ["-m", "nncftools", "prune", "--keep", "0"]
         with pexpect.spawn(sys.executable, words, cwd=logs.parent, timeout=HANGING_S) as terminal:
@@ -219,7 +219,7 @@ class TestPrune:
             assert terminal.exitstatus == 1
         assert len(list(logs.iterdir())) == 4
 
-    def test_still_recorded(self, in_process: Run, logs: pathlib.Path) -> None:
+    def test_still_recorded(self, in_process: Run, logs: Path) -> None:
         """A recording that still runs stays; it goes when it has ended."""
         folder = logs / "2026-11-20_10-00-00_work"
         lock = reading.create(folder / f"session{reading.ENDING}", replace=False)
@@ -231,7 +231,7 @@ class TestPrune:
         assert left == [folder.name, "mine"]
         assert not folder.exists()
 
-    def test_link_as_folder(self, in_process: Run, logs: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    def test_link_as_folder(self, in_process: Run, logs: Path, tmp_path: Path) -> None:
         """A link that is called like a recording is not followed."""
         away = (logs / "2026-11-20_10-00-00_work").rename(tmp_path / "away")
         (logs / "2026-11-20_10-00-00_work").symlink_to(away)
@@ -239,7 +239,7 @@ class TestPrune:
 
         assert (away / "session.json").exists()
 
-    def test_swapped(self, in_process: Run, logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_swapped(self, in_process: Run, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Who may write to the log folder cannot have another folder emptied while the question is shown."""
         shown, kept = logs / "2026-11-20_10-00-00_work", logs / "2026-11-22_10-00-00_work"
 
@@ -256,7 +256,7 @@ class TestPrune:
         assert (shown / "session.json").exists()
         assert (logs / "moved" / "session.json").exists()
 
-    def test_yes_keeps_what_is_no_recording(self, in_process: Run, logs: pathlib.Path) -> None:
+    def test_yes_keeps_what_is_no_recording(self, in_process: Run, logs: Path) -> None:
         """Nobody has agreed to lose a file that cannot be read: --yes names it and leaves it there."""
         mine = logs / "2026-11-21_10-00-00_work"
         name = repr(f"memory_logs/{mine.name}")
@@ -268,9 +268,9 @@ class TestPrune:
         assert f"{name} is kept: it cannot be read as a recording; run without --yes to remove it" in result.stderr
         assert (mine / "session.json").exists()
 
-    @pytest.mark.parametrize(("agreed", "left"), [([True, True], 1), ([True, False], 2), ([False, True], 3)])
+    @pytest.mark.parametrize("agreed, left", [([True, True], 1), ([True, False], 2), ([False, True], 3)])
     def test_asks_by_name(
-        self, in_process: Run, logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, agreed: list[bool], left: int
+        self, in_process: Run, logs: Path, monkeypatch: pytest.MonkeyPatch, agreed: list[bool], left: int
     ) -> None:
         """What cannot be read as a recording has a question of its own, with its name."""
         mine = logs / "2026-11-21_10-00-00_work"
@@ -285,7 +285,7 @@ class TestPrune:
         assert (result.returncode, mine.exists(), len(list(logs.iterdir()))) == (0, not agreed[1], left)
 
     @as_another
-    def test_files_of_another_user(self, in_process: Run, logs: pathlib.Path) -> None:
+    def test_files_of_another_user(self, in_process: Run, logs: Path) -> None:
         """Another user's file in a folder of ours, and another user's link, stay."""
         folder = logs / "2026-11-20_10-00-00_work"
         (logs / "latest").symlink_to("gone")

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +27,7 @@ def own_input() -> Iterator[None]:
     os.close(kept)
 
 
-def test_file(tmp_path: pathlib.Path) -> None:
+def test_file(tmp_path: Path) -> None:
     """Every run reads a file from where it was before the first one."""
     (tmp_path / "text").write_bytes(b"first, second")
     descriptor = os.open(tmp_path / "text", os.O_RDONLY)
@@ -61,14 +61,14 @@ def test_pipe(*, is_open: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "text", "why"),
+    "status, text, why",
     [
         (1, "RuntimeError: no TorchScript\nException:\ntuple index out of range\n", ": RuntimeError: no TorchScript"),
         (130, "Traceback (most recent call last):\nKeyboardInterrupt\n", ": KeyboardInterrupt"),
         (3, "oh\n", ""),
     ],
 )
-def test_why(tmp_path: pathlib.Path, status: int, text: str, why: str) -> None:
+def test_why(tmp_path: Path, status: int, text: str, why: str) -> None:
     """A run failed for the last error in its log that says more than its name; an interrupt is one without a text."""
     log = tmp_path / "log"
     log.write_text(text)
@@ -79,7 +79,7 @@ def test_why(tmp_path: pathlib.Path, status: int, text: str, why: str) -> None:
 
 
 @pytest.mark.process
-def test_command_that_ignores_signals(tmp_path: pathlib.Path) -> None:
+def test_command_that_ignores_signals(tmp_path: Path) -> None:
     """A signal ends a command that ignores it, with its descendants, also after the sampler was killed."""
     models.write(tmp_path / "model", 8)
     ignores = "trap '' INT TERM; kill -9 $PPID; sleep 1000 & echo $! >pid; wait; sleep 1000; :"

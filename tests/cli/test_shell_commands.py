@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -32,7 +32,7 @@ SCRIPTS = {
 
 
 @pytest.fixture
-def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+def folder(tmp_path: Path) -> Path:
     """Write the scripts, an empty log and a model."""
     models.write(tmp_path / "model", 8)
     for name, script in SCRIPTS.items():
@@ -41,7 +41,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def order(folder: pathlib.Path) -> str:
+def order(folder: Path) -> str:
     """Return the lines of the log, as one word."""
     return (folder / "log").read_text().replace("\n", "")
 
@@ -57,8 +57,8 @@ forecast --no-output -o out | prcprcprc
 """
 
 
-@pytest.mark.parametrize(("line", "expected"), rows(ORDERS))
-def test_order(nncf_tools: Run, folder: pathlib.Path, line: str, expected: str) -> None:
+@pytest.mark.parametrize("line, expected", rows(ORDERS))
+def test_order(nncf_tools: Run, folder: Path, line: str, expected: str) -> None:
     """Every run is between the two shell commands, whose output is nowhere as long as they succeed."""
     done = nncf_tools(f"{line} --prepare 'sh p 0' --cleanup 'sh c 0' -- sh run 0 model")
     logs = "".join(log.read_text() for log in (folder / "out").glob("*.log"))
@@ -79,7 +79,7 @@ def test_plan(nncf_tools: Run) -> None:
     )
 
 
-def test_folder_that_must_not_exist(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_folder_that_must_not_exist(nncf_tools: Run, tmp_path: Path) -> None:
     """An export that refuses an earlier output runs as often as asked."""
     done = nncf_tools("monitor --repeat 3 --prepare 'rm -rf out' -o run.json -- mkdir out")
 
@@ -111,8 +111,8 @@ forecast --no-output -o out --prepare 'sh p 3' -- sh run 0 model | p \
 """Command line, log and message. A failed run's exit status goes before the status of the cleanup."""
 
 
-@pytest.mark.parametrize(("line", "log", "said"), rows(FAILURES))
-def test_failure(nncf_tools: Run, folder: pathlib.Path, line: str, log: str, said: str) -> None:
+@pytest.mark.parametrize("line, log, said", rows(FAILURES))
+def test_failure(nncf_tools: Run, folder: Path, line: str, log: str, said: str) -> None:
     """A failure ends the series: one line has option, status and run, and the output of the shell command follows."""
     done = nncf_tools(line)
     status = 7 if line.endswith("7") else int(said.partition("status ")[2].split()[0])
@@ -123,7 +123,7 @@ def test_failure(nncf_tools: Run, folder: pathlib.Path, line: str, log: str, sai
     assert done.stderr.splitlines()[-3:] == expected
 
 
-def test_table_of_the_runs_before(nncf_tools: Run, folder: pathlib.Path) -> None:
+def test_table_of_the_runs_before(nncf_tools: Run, folder: Path) -> None:
     """The runs that ended before a failure keep their lines, their files and their table."""
     done = nncf_tools("monitor --repeat 3 --cleanup 'test ! -e run-2.json' -o run.json -- sh run 0")
     lines = done.stderr.splitlines()
@@ -148,7 +148,7 @@ def test_long_output_and_long_command(nncf_tools: Run) -> None:
     assert len(longest) == 1000
 
 
-def test_warm_ups(nncf_tools: Run, folder: pathlib.Path) -> None:
+def test_warm_ups(nncf_tools: Run, folder: Path) -> None:
     """A warm-up has a line, but no file, no place in the table, and no temporary folder is left."""
     (folder / "temporary").mkdir()
     done = nncf_tools(
@@ -165,7 +165,7 @@ def test_warm_ups(nncf_tools: Run, folder: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("repeat", ["1", "2"])
-def test_warm_up_that_fails(nncf_tools: Run, tmp_path: pathlib.Path, repeat: str) -> None:
+def test_warm_up_that_fails(nncf_tools: Run, tmp_path: Path, repeat: str) -> None:
     """A failed warm-up ends the series before any run that counts."""
     done = nncf_tools("monitor -q --warmup 2 --repeat", repeat, "--", "sh", "-c", "exit 7")
 
@@ -173,7 +173,7 @@ def test_warm_up_that_fails(nncf_tools: Run, tmp_path: pathlib.Path, repeat: str
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_temporary_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no temporary file can be made, one line says so before the run."""
     monkeypatch.setattr("tempfile.TemporaryFile", lambda: os.open(tmp_path / "missing/file", os.O_RDWR))
     failed = pytest.raises(NncfToolsError, match="cannot run 'true': No such file or directory")
@@ -181,7 +181,7 @@ def test_no_temporary_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
         pytest.fail("the run began")
 
 
-def test_input(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_input(nncf_tools: Run, tmp_path: Path) -> None:
     """Each run reads the same file on standard input, which the shell commands do not read."""
     (tmp_path / "text").write_text("text\n")
     line = "monitor --repeat 2 -o run.json -q --warmup 1 --prepare 'cat >>read' -- cat"
@@ -211,16 +211,16 @@ RESUME = "interrupted; the runs that ended are kept; continue with: --resume --o
 
 
 @pytest.mark.parametrize(
-    ("line", "log", "status", "said"), rows(INTERRUPTIONS.replace("{noted}", NOTED).replace("{resume}", RESUME))
+    "line, log, status, said", rows(INTERRUPTIONS.replace("{noted}", NOTED).replace("{resume}", RESUME))
 )
-def test_ctrl_c(folder: pathlib.Path, line: str, log: str, status: str, said: str) -> None:
+def test_ctrl_c(folder: Path, line: str, log: str, status: str, said: str) -> None:
     """Ctrl-C ends the series: in a run, the run is cleaned up; in a shell command, that is the end."""
     assert (interrupt(folder, line, "here"), order(folder)) == (int(status), log)
     assert said in (folder / "said").read_text().splitlines()[-1]
 
 
 @pytest.mark.parametrize("line", ["monitor -o run.json", "fit --free-only -o out"])
-def test_second_ctrl_c(folder: pathlib.Path, line: str) -> None:
+def test_second_ctrl_c(folder: Path, line: str) -> None:
     """A cleanup after Ctrl-C ends by another Ctrl-C."""
     line += " --cleanup 'exec sh later' -- sh -c 'touch here; exec sleep 1000'"
 
@@ -228,7 +228,7 @@ def test_second_ctrl_c(folder: pathlib.Path, line: str) -> None:
     assert "interrupted by SIGINT after run 1" in (folder / "said").read_text()
 
 
-def interrupt(folder: pathlib.Path, line: str, *names: str) -> int:
+def interrupt(folder: Path, line: str, *names: str) -> int:
     """Run a command line with a Ctrl-C when each file exists; return the exit status. Standard error goes to a file."""
     command = command_line(line)
     with (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,12 +12,12 @@ from nncftools.analysis.build_up import BuildUp, of_peak
 from nncftools.analysis.session import Session
 from tests.conftest import BURNERS, Run
 
-STACKED = pathlib.Path(__file__).parents[2] / "benchmarks/workloads/stacked.py"
+STACKED = Path(__file__).parents[2] / "benchmarks/workloads/stacked.py"
 MIB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in a folder of the test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -80,7 +80,7 @@ def test_three_functions(nncf_tools: Run) -> None:
     assert session.snapshots is not None
     assert session.snapshots.missing is None
     assert session.snapshots.mappings
-    assert not list(pathlib.Path().glob("*.snapshots.jsonl"))
+    assert not list(Path().glob("*.snapshots.jsonl"))
 
 
 @pytest.mark.long
@@ -106,7 +106,7 @@ with nncftools.operation("Late"):
 @pytest.mark.parametrize("command", [pytest.param("monitor", marks=pytest.mark.long), "profile"])
 def test_duration(nncf_tools: Run, command: str) -> None:
     """After --duration, the command goes on, and nothing of it is recorded: no memory, no operation, no stack."""
-    pathlib.Path("work.py").write_text(AFTER_DURATION)
+    Path("work.py").write_text(AFTER_DURATION)
     words = ("--stacks", "--duration", 0.4, "-o", "run.json", "--", sys.executable, "work.py")
     done = nncf_tools(command, *words)
     session = Session.load("run.json")
@@ -122,7 +122,7 @@ def test_duration(nncf_tools: Run, command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "what", "how", "expected"),
+    "command, what, how, expected",
     [
         ("profile", "keeps", "suddenly", 80),
         pytest.param("profile", "keeps", "normally", 80, marks=pytest.mark.long),
@@ -144,7 +144,7 @@ def test_still_held_at_the_end(nncf_tools: Run, command: str, what: str, how: st
     assert held == pytest.approx({"keep": expected, "work": 0}, abs=12)
 
 
-@pytest.mark.parametrize(("words", "is_there"), [("profile", True), ("profile --no-stacks", False), ("monitor", False)])
+@pytest.mark.parametrize("words, is_there", [("profile", True), ("profile --no-stacks", False), ("monitor", False)])
 def test_who_takes_them(nncf_tools: Run, words: str, is_there: bool) -> None:  # noqa: FBT001 — of the test
     """Profile takes stacks where it can, unless it is told not to; monitor takes none unless it is told to."""
     nncf_tools(words, "--no-plot", "-o", "run.json", "--", sys.executable, "-c", "pass")
@@ -159,4 +159,4 @@ def test_not_on_this_platform(in_process: Run, monkeypatch: pytest.MonkeyPatch) 
 
     assert done.returncode == 2
     assert "option --stacks" in done.stderr
-    assert not pathlib.Path("ran").exists()
+    assert not Path("ran").exists()

@@ -10,7 +10,7 @@ TRUE, MANY, FEW = ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STAN
 
 
 @pytest.mark.parametrize(
-    ("surroundings", "colours"),
+    "surroundings, colours",
     [
         ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, TRUE),
         ({"TERM": "xterm-256color"}, MANY),
@@ -30,7 +30,7 @@ def test_colours(monkeypatch: pytest.MonkeyPatch, surroundings: dict[str, str], 
 
 
 @pytest.mark.parametrize(
-    ("encoding", "term", "expected"),
+    "encoding, term, expected",
     [
         ("utf-8", "xterm", True),
         ("UTF8", "xterm", True),

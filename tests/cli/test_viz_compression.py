@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.conftest import Run
 
 
 @pytest.fixture
-def data(tmp_path: pathlib.Path) -> pathlib.Path:
+def data(tmp_path: Path) -> Path:
     """Write the minimum of four rows."""
     return written(tmp_path / "data.csv", four())
 
@@ -17,7 +17,7 @@ def data(tmp_path: pathlib.Path) -> pathlib.Path:
 class TestFiles:
     @pytest.mark.parametrize("words", [["--input_file", "data.csv", "--output_dir", "."], ["-i", "data.csv"]])
     @pytest.mark.usefixtures("data")
-    def test_spellings(self, in_process: Run, tmp_path: pathlib.Path, words: list[str]) -> None:
+    def test_spellings(self, in_process: Run, tmp_path: Path, words: list[str]) -> None:
         """Options may be spelled with underscores; without a folder, the files go into the input's folder."""
         result = in_process("viz-compression", *words)
 
@@ -25,7 +25,7 @@ class TestFiles:
         assert {path.name for path in tmp_path.iterdir()} == {"data.csv", "data.md", "data.png"}
 
 
-def test_pipe_gets_no_escapes(in_process: Run, tmp_path: pathlib.Path) -> None:
+def test_pipe_gets_no_escapes(in_process: Run, tmp_path: Path) -> None:
     """Control codes in the input reach neither standard output nor the written files."""
     rows = [{**one, HEADER[0]: "\x1b[31mred"} for one in changed(four(), 4, "plot name", "\x1b]0;title\x07")]
     written(tmp_path / "a.csv", rows)

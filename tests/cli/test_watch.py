@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import re
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -23,7 +23,7 @@ ENDED = re.compile(r" ended, exit status 0  0:59 ─╮$", re.MULTILINE)
 
 
 @pytest.fixture
-def run(tmp_path: pathlib.Path) -> pathlib.Path:
+def run(tmp_path: Path) -> Path:
     """Return a session of a minute, with operations."""
     sizes = mib(*[100 + (step % 200) for step in range(600)])
     recorded = session({"time_s": [step / 10 for step in range(600)], "rss": sizes, "system": mib(*[2000] * 600)})
@@ -32,7 +32,7 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.mark.process
-def test_moving_in_time(run: pathlib.Path) -> None:
+def test_moving_in_time(run: Path) -> None:
     """Arrows move by a twentieth of the run, g goes to the peak; at the end, all processes of the run are shown."""
     terminal = PseudoTerminal(run.parent, "replay", "run.json", "--speed", 100000, size=(100, 24))
     terminal.until(ENDED, "← → move", "g peak")
@@ -58,7 +58,7 @@ MOMENT = re.compile(r"\d+:\d\d")
 
 
 @contextmanager
-def recorded(folder: pathlib.Path) -> Iterator[subprocess.Popen[bytes]]:
+def recorded(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Record in the background until the file ``go`` exists, or the end."""
     process = in_background(folder, "monitor", "-q", "-t", "rss,system", "-o", "run.json", *burner("touch", 30, "go"))
     journal = folder / JOURNAL
@@ -71,7 +71,7 @@ def recorded(folder: pathlib.Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def recording(tmp_path: pathlib.Path) -> Iterator[None]:
+def recording(tmp_path: Path) -> Iterator[None]:
     """Record in the background, for one test."""
     with recorded(tmp_path):
         yield
@@ -80,7 +80,7 @@ def recording(tmp_path: pathlib.Path) -> Iterator[None]:
 class Watched(NamedTuple):
     """A running recording and its folder."""
 
-    folder: pathlib.Path
+    folder: Path
     process: subprocess.Popen[bytes]
 
 
@@ -92,7 +92,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         yield Watched(folder, process)
 
 
-def last_sample_s(journal: pathlib.Path) -> float:
+def last_sample_s(journal: Path) -> float:
     """Return the time of the last sample in a journal."""
     lines = journal.read_bytes().rpartition(b"\n")[0].split(b"\n")
     return float(next(json.loads(line)[0] for line in reversed(lines) if line.startswith(b"[")))
@@ -110,7 +110,7 @@ class TestRunning:
     @pytest.mark.parametrize(
         "size", [(80, 24), *(pytest.param(size, marks=pytest.mark.long) for size in [(120, 40), (200, 60)])]
     )
-    def test_fills_the_screen_and_ends_with_the_summary(self, tmp_path: pathlib.Path, size: tuple[int, int]) -> None:
+    def test_fills_the_screen_and_ends_with_the_summary(self, tmp_path: Path, size: tuple[int, int]) -> None:
         """The view fills the screen; when the recording has ended, its summary is shown and the status is 0."""
         terminal = PseudoTerminal(tmp_path, "watch", "run.json", size=size)
         terminal.until("touch.py 30 go ─", RECORDING, CHART, lambda text: is_whole(text, *size))
@@ -122,7 +122,7 @@ class TestRunning:
         assert terminal.status == 0
 
     @pytest.mark.usefixtures("recording")
-    def test_keys(self, tmp_path: pathlib.Path) -> None:
+    def test_keys(self, tmp_path: Path) -> None:
         """Keys change the metric, list processes, and pause."""
         terminal = PseudoTerminal(tmp_path, "watch", JOURNAL)
         terminal.until("● RSS", "Processes 1 by memory")
@@ -162,7 +162,7 @@ class TestRunning:
         assert watched.process.poll() is None
 
     @pytest.mark.usefixtures("recording")
-    def test_lines_without_a_terminal(self, tmp_path: pathlib.Path) -> None:
+    def test_lines_without_a_terminal(self, tmp_path: Path) -> None:
         """Without a terminal, plain lines show the progress, followed by the summary."""
         words = hastened(LINES_OFTEN, "watch", JOURNAL)
         with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
@@ -179,7 +179,7 @@ class TestRunning:
 
 @pytest.mark.process
 class TestEnded:
-    def test_journal_that_gives_way_to_its_session(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+    def test_journal_that_gives_way_to_its_session(self, in_process: Run, tmp_path: Path) -> None:
         """If the recorder has just replaced its journal with the session, the session is shown."""
         session().save(tmp_path / "run.json")
         result = in_process("watch", JOURNAL)
@@ -194,7 +194,7 @@ class TestEnded:
 @pytest.mark.process
 class TestProcess:
     @pytest.mark.long
-    def test_leaving_a_process(self, tmp_path: pathlib.Path) -> None:
+    def test_leaving_a_process(self, tmp_path: Path) -> None:
         """Q ends the recording but not the process."""
         with subprocess.Popen(burner("touch", 5, HANGING_S)) as process:
             terminal = PseudoTerminal(tmp_path, "watch", "--pid", process.pid)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +18,7 @@ from tests.trust.another_user import OTHER, as_another
 
 
 class TestRule:
-    def test_fifo_without_reader(self, tmp_path: pathlib.Path) -> None:
+    def test_fifo_without_reader(self, tmp_path: Path) -> None:
         """A FIFO that nobody reads is refused at once, and stays."""
         os.mkfifo(tmp_path / "fifo")
 
@@ -27,14 +27,14 @@ class TestRule:
         assert (tmp_path / "fifo").is_fifo()
 
     @as_another
-    def test_device(self, tmp_path: pathlib.Path) -> None:
+    def test_device(self, tmp_path: Path) -> None:
         """A device is written to, and stays: no file takes its place."""
         os.mknod(tmp_path / "null", 0o020666, os.makedev(1, 3))
         write_file(tmp_path / "null", b"content")
 
         assert (tmp_path / "null").is_char_device()
 
-    def test_descriptor(self, tmp_path: pathlib.Path) -> None:
+    def test_descriptor(self, tmp_path: Path) -> None:
         """What follows /dev/fd/N goes to the descriptor, after what is already written there."""
         file = os.open(tmp_path / "all", os.O_RDWR | os.O_CREAT)
         os.write(file, b"before\n")
@@ -44,7 +44,7 @@ class TestRule:
 
         assert (tmp_path / "all").read_bytes() == b"before\ncontent"
 
-    def test_own_link(self, tmp_path: pathlib.Path) -> None:
+    def test_own_link(self, tmp_path: Path) -> None:
         """A link of ours is followed, by several steps, and stays."""
         (tmp_path / "second").symlink_to("file")
         (tmp_path / "first").symlink_to("second")
@@ -55,7 +55,7 @@ class TestRule:
 
     @as_another
     @pytest.mark.parametrize("kind", ["second link", "file", "FIFO"])
-    def test_of_another_user(self, tmp_path: pathlib.Path, kind: str) -> None:
+    def test_of_another_user(self, tmp_path: Path, kind: str) -> None:
         """Another user's second link, file or FIFO is refused, and nothing changes."""
         theirs = tmp_path / "theirs"
         (tmp_path / "precious").write_text("mine")
@@ -76,7 +76,7 @@ class TestRule:
 @pytest.mark.process
 class TestShell:
     @pytest.fixture(autouse=True)
-    def _session(self, tmp_path: pathlib.Path) -> None:
+    def _session(self, tmp_path: Path) -> None:
         made_up.session().save(tmp_path / "session.json")
 
     @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ class TestShell:
             pytest.param("exec 7>all; {report} -o /dev/fd/7; cat all", marks=pytest.mark.long),
         ],
     )
-    def test_same_as_standard_output(self, tmp_path: pathlib.Path, command: str) -> None:
+    def test_same_as_standard_output(self, tmp_path: Path, command: str) -> None:
         """By each name of a descriptor, the report is as on standard output."""
         report = " ".join(command_line("report session.json --format markdown"))
 
@@ -104,10 +104,10 @@ class TestRefused:
     """Outputs that cannot be written are refused before anything changes."""
 
     @pytest.fixture(autouse=True)
-    def _session(self, tmp_path: pathlib.Path) -> None:
+    def _session(self, tmp_path: Path) -> None:
         made_up.session().save(tmp_path / "session.json")
 
-    def test_all_or_nothing(self, tmp_path: pathlib.Path) -> None:
+    def test_all_or_nothing(self, tmp_path: Path) -> None:
         """Of several outputs none is written when one is refused, which the error names."""
         os.mkfifo(tmp_path / "a.md")
 
@@ -120,7 +120,7 @@ class TestRefused:
 class TestRecording:
     """What a recording writes hours later."""
 
-    def test_own_link(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_own_link(self, nncf_tools: Run, tmp_path: Path) -> None:
         """Links of ours are followed and stay."""
         (tmp_path / "there").mkdir()
         names = ("run.json", "run.png")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 
 import pytest
 
-PUBLISHED = pathlib.Path(__file__).parents[3] / "shared" / "data"
+PUBLISHED = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.fixture
-def phi3() -> pathlib.Path:
+def phi3() -> Path:
     """Return the published results of Phi-3; the expected outputs are stored with them."""
     path = PUBLISHED / "phi3_asym.csv"
     if not path.exists():

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import csv
-import pathlib
 import random
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from nncftools.compression.checking import load
 from nncftools.compression.reading import FIGURES, PEAK, PEAK_OWNER, STANDARD, Metric
 from nncftools.compression.results import Comparison, comparisons
 
-DATA = pathlib.Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[1] / "data"
 MADE_UP = DATA / "made_up_compression.csv"
 EXPECTED = DATA / "made_up_compression.expected.csv"
 HEADER = [
@@ -52,7 +52,7 @@ def four() -> list[dict[str, str]]:
     return [row("fp32"), row("int8"), row("int4"), row("int4 + gptq")]
 
 
-def written(path: pathlib.Path, rows: Iterable[Mapping[str, str]], header: Iterable[str] = HEADER) -> pathlib.Path:
+def written(path: Path, rows: Iterable[Mapping[str, str]], header: Iterable[str] = HEADER) -> Path:
     """Write rows as a CSV file."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(header), extrasaction="ignore")
@@ -85,7 +85,7 @@ def changed(rows: list[dict[str, str]], place: int, column: str, cell: str) -> l
     return [{**one, column: cell} if number == place else one for number, one in enumerate(rows, 2)]
 
 
-def compared(*paths: pathlib.Path, metrics: tuple[Metric, ...] = STANDARD) -> list[Comparison]:
+def compared(*paths: Path, metrics: tuple[Metric, ...] = STANDARD) -> list[Comparison]:
     """Read, check and evaluate files."""
     return comparisons(load(paths, metrics), metrics)
 
@@ -105,7 +105,7 @@ def many(count: int) -> list[dict[str, str]]:
     return rows
 
 
-def with_figures(path: pathlib.Path, changes: Mapping[str, str] | None = None) -> pathlib.Path:
+def with_figures(path: Path, changes: Mapping[str, str] | None = None) -> Path:
     """Write the four rows with figures of memory and time; ``changes`` replaces cells of all rows."""
     header = [PEAK.column, PEAK.high_column, *(figure.column for figure in FIGURES[1:])]
     figures = [

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +10,7 @@ from nncftools.errors import NncfToolsError
 from tests.compression.made_up import HEADER, MADE_UP, changed, four, many, row, written
 
 
-def complaint(*paths: pathlib.Path) -> str:
+def complaint(*paths: Path) -> str:
     """Return the message of the error from reading the files."""
     with pytest.raises(NncfToolsError) as caught:
         load(paths, STANDARD)
@@ -21,14 +21,14 @@ def complaint(*paths: pathlib.Path) -> str:
 class TestGoodInput:
     @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
     @pytest.mark.parametrize("mark", ["", "\ufeff"])
-    def test_spreadsheets_files(self, tmp_path: pathlib.Path, mark: str, ending: str) -> None:
+    def test_spreadsheets_files(self, tmp_path: Path, mark: str, ending: str) -> None:
         """A byte order mark, other systems' line endings and empty lines change nothing."""
         text = mark + MADE_UP.read_text(encoding="utf-8").replace("\n", ending) + ending + "," * 11 + ending
         (tmp_path / "a.csv").write_bytes(text.encode())
 
         assert load([tmp_path / "a.csv"], STANDARD)[0].rows == load([MADE_UP], STANDARD)[0].rows
 
-    def test_baseline_is_fp32_not_the_largest(self, tmp_path: pathlib.Path) -> None:
+    def test_baseline_is_fp32_not_the_largest(self, tmp_path: Path) -> None:
         """The baseline is the row whose mode is fp32, in any position, even when others are larger."""
         rows = [*four()[1:], row("int4 + fp32 embeddings", **{"model size, Gb": 99}), row("FP32")]
         (model,) = load([written(tmp_path / "a.csv", rows)], STANDARD)
@@ -36,7 +36,7 @@ class TestGoodInput:
         assert model.baseline.mode == "FP32"
 
     @pytest.mark.parametrize("cell", ["-0.02", "1.0005"])
-    def test_similarity_is_a_cosine(self, tmp_path: pathlib.Path, cell: str) -> None:
+    def test_similarity_is_a_cosine(self, tmp_path: Path, cell: str) -> None:
         """A similarity may be a little below 0, and above 1 as far as half precision rounds."""
         path = written(tmp_path / "a.csv", changed(four(), 4, "WWB, similarity", cell))
         (model,) = load([path], STANDARD)
@@ -46,7 +46,7 @@ class TestGoodInput:
 
 class TestModelColumn:
     @pytest.mark.parametrize("heading", ["", "Unnamed: 0"])
-    def test_index_of_pandas(self, tmp_path: pathlib.Path, heading: str) -> None:
+    def test_index_of_pandas(self, tmp_path: Path, heading: str) -> None:
         """An index that pandas wrote, in any order, is no column."""
         rows = [{**one, heading: str(index)} for one, index in zip(four(), (2, 0, 3, 1), strict=True)]
         with_index = load([written(tmp_path / "a.csv", rows, [heading, *HEADER])], STANDARD)
@@ -55,7 +55,7 @@ class TestModelColumn:
         assert with_index == without
 
     @pytest.mark.parametrize("heading", ["", "Unnamed: 0"])
-    def test_names_without_heading(self, tmp_path: pathlib.Path, heading: str) -> None:
+    def test_names_without_heading(self, tmp_path: Path, heading: str) -> None:
         """A first column of names without a heading holds the models, and no set-up."""
         rows = [{**one, heading: "Named"} for one in four()]
         (model,) = load([written(tmp_path / "a.csv", rows, [heading, *HEADER[1:]])], STANDARD)
@@ -63,7 +63,7 @@ class TestModelColumn:
         assert (model.name, model.setup, model.rows[0].extra) == ("Named", "", {})
 
     @pytest.mark.parametrize("header", [HEADER[1:], ["", *HEADER[1:]]])
-    def test_none(self, tmp_path: pathlib.Path, header: list[str]) -> None:
+    def test_none(self, tmp_path: Path, header: list[str]) -> None:
         """A file that begins with the mode, or with an index and the mode, holds one model, named like the file."""
         rows = [{**one, "": str(number)} for number, one in enumerate(four())]
         (model,) = load([written(tmp_path / "phi3.csv", rows, header)], STANDARD)
@@ -71,7 +71,7 @@ class TestModelColumn:
         assert (model.name, model.setup, len(model.rows)) == ("phi3", "", 4)
 
     @pytest.mark.parametrize(
-        ("cells", "expected"),
+        "cells, expected",
         [
             (["A", "", "", ""], ["A"] * 4),
             (["", "", "A", ""], ["A"] * 4),
@@ -79,7 +79,7 @@ class TestModelColumn:
             (["", "", "", ""], ["a"] * 4),
         ],
     )
-    def test_blank_cells(self, tmp_path: pathlib.Path, cells: list[str], expected: list[str]) -> None:
+    def test_blank_cells(self, tmp_path: Path, cells: list[str], expected: list[str]) -> None:
         """A blank cell takes the name above; a file with one name, or none, holds one model."""
         modes = ("fp32", "int8", "fp32", "int4")
         rows = [{**row(mode), HEADER[0]: cell} for mode, cell in zip(modes, cells, strict=True)]
@@ -109,28 +109,28 @@ WRONG = [
 
 
 class TestBadInput:
-    @pytest.mark.parametrize(("column", "cell", "message"), WRONG)
-    def test_cell(self, tmp_path: pathlib.Path, column: str, cell: str, message: str) -> None:
+    @pytest.mark.parametrize("column, cell, message", WRONG)
+    def test_cell(self, tmp_path: Path, column: str, cell: str, message: str) -> None:
         """A wrong cell is reported with its row, column and value."""
         path = written(tmp_path / "a.csv", changed(four(), 4, column, cell))
 
         assert message in complaint(path)
 
-    def test_blank_model_above_several(self, tmp_path: pathlib.Path) -> None:
+    def test_blank_model_above_several(self, tmp_path: Path) -> None:
         """Before the first of several models, a blank cell may belong to any of them."""
         rows = [{**one, HEADER[0]: cell} for one, cell in zip(four(), ("", "A", "B", ""), strict=True)]
         path = written(tmp_path / "a.csv", rows)
 
         assert "row 2, column 'model, made up': the model's name expected, found nothing" in complaint(path)
 
-    def test_column_twice(self, tmp_path: pathlib.Path) -> None:
+    def test_column_twice(self, tmp_path: Path) -> None:
         """A duplicate column is named."""
         path = written(tmp_path / "a.csv", four(), [*HEADER, "mode"])
 
         assert "columns named twice: 'mode'" in complaint(path)
 
     @pytest.mark.parametrize("names", [["none.csv"], ["bad.csv", "none.csv"], ["none.csv", "bad.csv"]])
-    def test_missing_file(self, tmp_path: pathlib.Path, names: list[str]) -> None:
+    def test_missing_file(self, tmp_path: Path, names: list[str]) -> None:
         """A missing file is a FileNotFoundError and a RuntimeError, also next to other problems."""
         written(tmp_path / "bad.csv", four()[1:])
         with pytest.raises(FileNotFoundError, match=r"cannot read '.*none\.csv'") as caught:
@@ -138,7 +138,7 @@ class TestBadInput:
 
         assert isinstance(caught.value, RuntimeError)
 
-    def test_unclear_baseline(self, tmp_path: pathlib.Path) -> None:
+    def test_unclear_baseline(self, tmp_path: Path) -> None:
         """Without a row of the mode fp32 alone, several modes that name it are refused."""
         path = written(tmp_path / "a.csv", [row("int4 + fp32 embeddings"), row("fp32, eager"), row("int8")])
 
@@ -146,7 +146,7 @@ class TestBadInput:
             complaint(path)
         )
 
-    def test_all_problems_at_once(self, tmp_path: pathlib.Path) -> None:
+    def test_all_problems_at_once(self, tmp_path: Path) -> None:
         """One message lists the problems of all files, separated by semicolons."""
         rows = changed(changed(four(), 3, "%int8", "100%"), 5, "model size, Gb", "-1")
         first, second = written(tmp_path / "a.csv", rows), written(tmp_path / "b.csv", four()[1:])
@@ -156,7 +156,7 @@ class TestBadInput:
         assert [problem.split(": ")[0][-6:] for problem in problems[:3]] == ["a.csv'", "a.csv'", "b.csv'"]
         assert "c.csv': No such file" in problems[3]
 
-    def test_many_problems_are_counted(self, tmp_path: pathlib.Path) -> None:
+    def test_many_problems_are_counted(self, tmp_path: Path) -> None:
         """Beyond twenty, problems are only counted."""
         path = written(tmp_path / "a.csv", [{**one, "%int8": "x"} for one in many(50)])
         message = complaint(path)
@@ -165,7 +165,7 @@ class TestBadInput:
         assert message.endswith("; and 31 more")
 
     @pytest.mark.parametrize(
-        ("content", "message"),
+        "content, message",
         [
             (b"", "the file is empty"),
             (b"\n\n", "the file is empty"),
@@ -180,7 +180,7 @@ class TestBadInput:
             (b"model,mode\n1,2\n1,2,3\n", "not CSV: Expected 2 fields in line 3, saw 3"),
         ],
     )
-    def test_file(self, tmp_path: pathlib.Path, content: bytes, message: str) -> None:
+    def test_file(self, tmp_path: Path, content: bytes, message: str) -> None:
         """A file that is not a valid CSV file is refused with its name and the reason."""
         (tmp_path / "a.csv").write_bytes(content)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -41,7 +41,7 @@ GSM8K = {
 """What lm-evaluation-harness writes for a task with two filters."""
 
 
-def saved(folder: pathlib.Path, results: object) -> pathlib.Path:
+def saved(folder: Path, results: object) -> Path:
     """Write a result file of lm-evaluation-harness."""
     path = folder / "results.json"
     path.write_text(json.dumps({"results": results, "config": {}}))
@@ -49,14 +49,14 @@ def saved(folder: pathlib.Path, results: object) -> pathlib.Path:
 
 
 class TestLmEval:
-    def test_names_without_filter(self, tmp_path: pathlib.Path) -> None:
+    def test_names_without_filter(self, tmp_path: Path) -> None:
         """Metrics of older versions have no filter in their names."""
         found = read_lm_eval(saved(tmp_path, {"wikitext": {"word_perplexity": 10}}), parse_tasks(()))
 
         assert found == {"wikitext, word perplexity": 10}
 
     @pytest.mark.parametrize(
-        ("content", "message"),
+        "content, message",
         [
             (b"", "not a result of lm-evaluation-harness"),
             (b"\xff", "not a result of lm-evaluation-harness"),
@@ -69,7 +69,7 @@ class TestLmEval:
             (b"[" * 100_000, "not a result of lm-evaluation-harness"),
         ],
     )
-    def test_bad_file(self, tmp_path: pathlib.Path, content: bytes, message: str) -> None:
+    def test_bad_file(self, tmp_path: Path, content: bytes, message: str) -> None:
         """Anything but such a result is refused with its name and the reason."""
         (tmp_path / "bad.json").write_bytes(content)
         with pytest.raises(NncfToolsError) as caught:
@@ -78,7 +78,7 @@ class TestLmEval:
         assert message in str(caught.value)
         assert "bad.json" in str(caught.value)
 
-    def test_fifo(self, tmp_path: pathlib.Path) -> None:
+    def test_fifo(self, tmp_path: Path) -> None:
         """A FIFO that somebody holds open is not waited for, where nobody could end that."""
         os.mkfifo(tmp_path / "results.json")
         writer = os.open(tmp_path / "results.json", os.O_RDWR)
@@ -87,7 +87,7 @@ class TestLmEval:
             read_lm_eval(tmp_path / "results.json", parse_tasks(()), may_wait=False)
         os.close(writer)
 
-    def test_several_filters(self, tmp_path: pathlib.Path) -> None:
+    def test_several_filters(self, tmp_path: Path) -> None:
         """Several filters make the name ambiguous: the message lists them."""
         with pytest.raises(NncfToolsError) as caught:
             read_lm_eval(saved(tmp_path, {"gsm8k": GSM8K}), parse_tasks(("gsm8k:exact_match",)))
@@ -97,7 +97,7 @@ class TestLmEval:
         assert caught.value.remedy == "task"
 
     @pytest.mark.parametrize("texts", [("mixed:em", "mixed:em,f1"), ("mixed:em,f1", "mixed:em")])
-    def test_metric_with_and_without_a_filter(self, tmp_path: pathlib.Path, texts: tuple[str, str]) -> None:
+    def test_metric_with_and_without_a_filter(self, tmp_path: Path, texts: tuple[str, str]) -> None:
         """A metric asked for with and without a filter fills two columns, in any order."""
         results = {"mixed": {"em,none": 0.1, "em,f1": 0.2, "em_stderr,f1": 0.9}}
         found = read_lm_eval(saved(tmp_path, results), parse_tasks(texts))
@@ -105,13 +105,13 @@ class TestLmEval:
         assert found == {"mixed, em": 0.1, "mixed, em,f1": 0.2, "mixed, em,f1 stderr": 0.9}
 
     @pytest.mark.parametrize(
-        ("task", "filters"),
+        "task, filters",
         [
             ("gsm8k:exact_match,nope", "gsm8k:exact_match,strict-match; gsm8k:exact_match,flexible-extract"),
             ("old:acc,foo", "old:acc"),
         ],
     )
-    def test_unknown_filter(self, tmp_path: pathlib.Path, task: str, filters: str) -> None:
+    def test_unknown_filter(self, tmp_path: Path, task: str, filters: str) -> None:
         """The message on an unknown filter lists the filters of the metric."""
         results = {**RESULTS, "gsm8k": GSM8K, "old": {"acc": 0.2, "acc_stderr": 0.1}}
         with pytest.raises(NncfToolsError) as caught:
@@ -122,7 +122,7 @@ class TestLmEval:
         assert caught.value.remedy == "task"
 
     @pytest.mark.parametrize("task", ["mmlu:acc_norm", "mmlu:alias_", "hellaswag:acc", "mmlu:acc_norm,x"])
-    def test_nothing_is_dropped(self, tmp_path: pathlib.Path, task: str) -> None:
+    def test_nothing_is_dropped(self, tmp_path: Path, task: str) -> None:
         """A metric that was asked for and has no figure is an error, not a gap."""
         wanted = parse_tasks((task,))
         with pytest.raises(UsageError, match=f"the results have no figure of '{task}'"):
@@ -141,14 +141,14 @@ class TestLmEval:
 
 class TestWhoWhatBenchmark:
     @pytest.mark.parametrize("text", [",similarity,FDT\n0,0.9,1\n1,0.8,2\n", "similarity\n0.85\n"])
-    def test_mean_similarity(self, tmp_path: pathlib.Path, text: str) -> None:
+    def test_mean_similarity(self, tmp_path: Path, text: str) -> None:
         """The mean of the similarity column is used, over all questions or the one summary row."""
         (tmp_path / "metrics.csv").write_text(text)
 
         assert read_similarity(tmp_path / "metrics.csv") == pytest.approx(0.85)
 
     @pytest.mark.parametrize(
-        ("text", "message"),
+        "text, message",
         [
             ("a,b\n1,2\n", "no column 'similarity'"),
             (",similarity\n", "no rows"),
@@ -156,7 +156,7 @@ class TestWhoWhatBenchmark:
             (",similarity\n0,\n", "a finite number expected, found ''"),
         ],
     )
-    def test_bad_file(self, tmp_path: pathlib.Path, text: str, message: str) -> None:
+    def test_bad_file(self, tmp_path: Path, text: str, message: str) -> None:
         """Anything but such a file is refused with the reason."""
         (tmp_path / "metrics.csv").write_text(text)
         with pytest.raises(NncfToolsError, match=message):
@@ -164,7 +164,7 @@ class TestWhoWhatBenchmark:
 
 
 class TestSize:
-    def test_sum_of_files(self, tmp_path: pathlib.Path) -> None:
+    def test_sum_of_files(self, tmp_path: Path) -> None:
         """A model's size is the sum of its files, in GiB, including subfolders."""
         (tmp_path / "deep").mkdir()
         for name, size in (("a.bin", 2**29), ("deep/b.bin", 2**28)):
@@ -174,7 +174,7 @@ class TestSize:
         assert measure_size(tmp_path) == 0.75
         assert measure_size(tmp_path / "a.bin") == 0.5
 
-    def test_nothing_there(self, tmp_path: pathlib.Path) -> None:
+    def test_nothing_there(self, tmp_path: Path) -> None:
         """A folder without files is not a model."""
         with pytest.raises(NncfToolsError, match="no files"):
             measure_size(tmp_path / "none")
@@ -183,14 +183,14 @@ class TestSize:
 PERPLEXITY = "wikitext, word perplexity"
 
 
-def rows(path: pathlib.Path) -> list[dict[str, str]]:
+def rows(path: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV file."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 @pytest.fixture
-def copy(tmp_path: pathlib.Path) -> pathlib.Path:
+def copy(tmp_path: Path) -> Path:
     """Return a copy of the made-up results."""
     path = tmp_path / "a.csv"
     path.write_bytes(MADE_UP.read_bytes())
@@ -198,7 +198,7 @@ def copy(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 class TestNew:
-    def test_file(self, tmp_path: pathlib.Path) -> None:
+    def test_file(self, tmp_path: Path) -> None:
         """A new file has the standard columns and one row, whose gaps are reported."""
         filled = fill(tmp_path / "a.csv", HEADER[0], Key("fp32", "M"), {PERPLEXITY: 9.48})
         (row,) = rows(tmp_path / "a.csv")
@@ -211,7 +211,7 @@ class TestNew:
         assert filled.gaps == ["model size, Gb", *HEADER[8:]]
 
     @pytest.mark.parametrize(
-        ("mode", "int4", "int8", "expected"),
+        "mode, int4, int8, expected",
         [
             ("int8", None, None, ("0", "1")),
             ("int4 + gptq", 0.8, None, ("0.8", "0.2")),
@@ -219,16 +219,14 @@ class TestNew:
             ("int4", None, None, ("", "")),
         ],
     )
-    def test_shares(
-        self, tmp_path: pathlib.Path, mode: str, int4: float, int8: float, expected: tuple[str, str]
-    ) -> None:
+    def test_shares(self, tmp_path: Path, mode: str, int4: float, int8: float, expected: tuple[str, str]) -> None:
         """By default, the remaining layers are int8; unknown values stay empty."""
         fill(tmp_path / "a.csv", "model", Key(mode, "M", int4, int8), {})
         (row,) = rows(tmp_path / "a.csv")
 
         assert (row["%int4"], row["%int8"]) == expected
 
-    def test_model_must_be_known(self, tmp_path: pathlib.Path) -> None:
+    def test_model_must_be_known(self, tmp_path: Path) -> None:
         """A new file needs the model's name, and is not created without."""
         with pytest.raises(NncfToolsError, match="the file has 0 models") as refused:
             fill(tmp_path / "a.csv", "model", Key("fp32"), {})
@@ -238,7 +236,7 @@ class TestNew:
 
 
 class TestExisting:
-    def test_gaps_are_filled(self, copy: pathlib.Path) -> None:
+    def test_gaps_are_filled(self, copy: Path) -> None:
         """Gaps of a row are filled; repeating the call changes nothing."""
         key = Key("INT8", "Made-up-7b")
         fill(copy, "model", key, {"mmlu, acc": 0.61})
@@ -249,7 +247,7 @@ class TestExisting:
         assert rows(copy)[1]["mmlu, acc"] == "0.61"
         assert copy.read_bytes() == once
 
-    def test_other_figure_is_kept(self, copy: pathlib.Path) -> None:
+    def test_other_figure_is_kept(self, copy: Path) -> None:
         """A cell with a different figure is only replaced with force."""
         with pytest.raises(
             NncfToolsError, match=r"row 3, column 'wikitext.*has '10\.1', the new value is 10\.2$"
@@ -262,7 +260,7 @@ class TestExisting:
         assert unchanged
         assert rows(copy)[1][PERPLEXITY] == "10.2"
 
-    def test_several_rows_fit(self, copy: pathlib.Path) -> None:
+    def test_several_rows_fit(self, copy: Path) -> None:
         """A key that matches several rows is refused with their numbers."""
         fill(copy, "model", Key("int4", int4=0.5), {})
         with pytest.raises(NncfToolsError, match="rows 4, 8 all match"):
@@ -271,7 +269,7 @@ class TestExisting:
         assert len(rows(copy)) == 7
 
     @pytest.mark.parametrize("text", ["a,b\n1,2\n", "mode,a\nfp32,1\n", "model,mode\none,two,three\n"])
-    def test_other_file(self, tmp_path: pathlib.Path, text: str) -> None:
+    def test_other_file(self, tmp_path: Path, text: str) -> None:
         """A file with other content is not changed."""
         (tmp_path / "a.csv").write_text(text)
         with pytest.raises(NncfToolsError):

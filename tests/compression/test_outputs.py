@@ -4,9 +4,9 @@ import csv
 import html
 import json
 import math
-import pathlib
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +48,7 @@ from tests.compression.made_up import (
 VERDICT = "compress: out of memory, the limit was 8 GiB | at 3 s"
 
 
-def with_failure(folder: pathlib.Path) -> pathlib.Path:
+def with_failure(folder: Path) -> Path:
     """Write the made-up results with a configuration that failed, whose size and quality are unknown."""
     with MADE_UP.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -62,7 +62,7 @@ def with_failure(folder: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def test_failed_row_is_listed_under_the_table(tmp_path: pathlib.Path) -> None:
+def test_failed_row_is_listed_under_the_table(tmp_path: Path) -> None:
     """A row with a verdict needs no figures; it is under the table with its verdict, and nowhere else."""
     outcome = make(Request([with_failure(tmp_path)], tmp_path / "out", ("svg",), STANDARD, extra=True))
     table, _, listed = (tmp_path / "out" / "a.md").read_text().partition("\n\nFailed:\n\n")
@@ -74,7 +74,7 @@ def test_failed_row_is_listed_under_the_table(tmp_path: pathlib.Path) -> None:
     assert [failure.verdict for failure in comparison.model.failures] == [VERDICT]
 
 
-def test_model_whose_rows_all_failed_is_refused(tmp_path: pathlib.Path) -> None:
+def test_model_whose_rows_all_failed_is_refused(tmp_path: Path) -> None:
     """It would vanish without a word: the error has the model and its first verdict."""
     path = with_failure(tmp_path)
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -84,13 +84,13 @@ def test_model_whose_rows_all_failed_is_refused(tmp_path: pathlib.Path) -> None:
         make(Request([path], tmp_path / "out", ("svg",), STANDARD))
 
 
-def names(folder: pathlib.Path) -> list[str]:
+def names(folder: Path) -> list[str]:
     """Return the names of a folder's files."""
     return sorted(path.name for path in folder.iterdir())
 
 
 class TestVisualize:
-    def test_writes_table_and_picture(self, tmp_path: pathlib.Path) -> None:
+    def test_writes_table_and_picture(self, tmp_path: Path) -> None:
         """The function writes a table and a picture named like the input, and creates the folder."""
         files = visualize(str(MADE_UP), tmp_path / "new" / "out")
 
@@ -99,7 +99,7 @@ class TestVisualize:
         assert files[1].read_bytes().startswith(b"\x89PNG")
 
     @pytest.mark.long
-    def test_notes_are_warnings(self, tmp_path: pathlib.Path) -> None:
+    def test_notes_are_warnings(self, tmp_path: Path) -> None:
         """A note is a warning at the line of the call; with lenient, a missing mode is no note."""
         path = written(tmp_path / "a.csv", without_int8())
         with pytest.warns(UserWarning, match="^Made-up-7b: no row with int8; the other rows are compared$") as caught:
@@ -108,7 +108,7 @@ class TestVisualize:
         assert caught[0].filename == __file__
         assert visualize(path, lenient=True) == [tmp_path / "a.md", tmp_path / "a.png"]
 
-    def test_errors_are_builtin(self, tmp_path: pathlib.Path) -> None:
+    def test_errors_are_builtin(self, tmp_path: Path) -> None:
         """Every error is a RuntimeError; without the input, it is a FileNotFoundError too."""
         bad = written(tmp_path / "a.csv", four()[1:])
         good = written(tmp_path / "b.csv", four())
@@ -126,7 +126,7 @@ class TestVisualize:
 
 
 class TestMake:
-    def test_all_or_nothing(self, tmp_path: pathlib.Path) -> None:
+    def test_all_or_nothing(self, tmp_path: Path) -> None:
         """When one file cannot be written, none is."""
         path = written(tmp_path / "a.csv", four())
         (tmp_path / "a.png").mkdir()
@@ -135,7 +135,7 @@ class TestMake:
 
         assert names(tmp_path) == ["a.csv", "a.png"]
 
-    def test_baseline_of_zero(self, tmp_path: pathlib.Path) -> None:
+    def test_baseline_of_zero(self, tmp_path: Path) -> None:
         """A column in which the baseline has 0 has no relative error: a note names it, and the rest is drawn."""
         path = written(tmp_path / "a.csv", changed(four(), 2, "lambada-openai, acc", "0"))
         outcome = make(Request([path], lenient=True, formats=()))
@@ -146,7 +146,7 @@ class TestMake:
         ]
         assert [result.error for result in outcome.comparisons[0].results] == [0, 0, 0, 0]
 
-    def test_nothing_to_compare(self, tmp_path: pathlib.Path) -> None:
+    def test_nothing_to_compare(self, tmp_path: Path) -> None:
         """Without any other column, the message names the column, and nothing is written."""
         header = [*HEADER[:7], "score", "score stderr"]
         path = written(tmp_path / "a.csv", [{**one, "score": "0"} for one in four()], header)
@@ -155,14 +155,14 @@ class TestMake:
 
         assert list(tmp_path.iterdir()) == [path]
 
-    def test_chosen_column_is_not_left_out(self, tmp_path: pathlib.Path) -> None:
+    def test_chosen_column_is_not_left_out(self, tmp_path: Path) -> None:
         """A column that was named is refused: its baseline cannot be 0."""
         path = written(tmp_path / "a.csv", changed(four(), 2, "lambada-openai, acc", "0"))
         with pytest.raises(ResultsError, match="the baseline cannot be 0"):
             make(Request([path], metrics=(LAMBADA_ACCURACY,)))
 
     @pytest.mark.parametrize("cell", ["", "-0.1"])
-    def test_row_of_a_sweep_without_a_figure(self, tmp_path: pathlib.Path, cell: str) -> None:
+    def test_row_of_a_sweep_without_a_figure(self, tmp_path: Path, cell: str) -> None:
         """A column of a sweep's file is left out if a row has no figure of at least 0; any other file is refused."""
         cells = [{**one, "score": "0.5", "failed": ""} for one in four()]
         header = [*HEADER, "score", "score stderr", "failed"]
@@ -212,13 +212,13 @@ document.body.append(result);
 """
 
 
-def made(*paths: pathlib.Path, extra: bool = False) -> str:
+def made(*paths: Path, extra: bool = False) -> str:
     """Return the page of results."""
     comparisons = compared(*paths)
     return page(comparisons, render(draw(comparisons), "svg"), None, extra=extra)
 
 
-def hostile(folder: pathlib.Path) -> pathlib.Path:
+def hostile(folder: Path) -> Path:
     """Write results whose texts try to become part of the page."""
     rows = [{**one, "note": HOSTILE} for one in changed(four(), 4, "plot name", HOSTILE)]
     rows = [{**one, HEADER[0]: HOSTILE, "mode": f"{one['mode']} {HOSTILE}"} for one in rows]
@@ -227,7 +227,7 @@ def hostile(folder: pathlib.Path) -> pathlib.Path:
 
 class TestAnswers:
     @pytest.mark.parametrize(
-        ("rows", "bound", "answer"),
+        "rows, bound, answer",
         [
             ([row("fp32"), row("int8")], "error<5%", "int8 is the smallest with error below 5%: error 0.0%, 2 Gb, "),
             ([row("fp32")], "error<=5%", "The uncompressed model (fp32) is the smallest with error up to 5%: error "),
@@ -244,7 +244,7 @@ class TestAnswers:
             ),
         ],
     )
-    def test_sentence(self, tmp_path: pathlib.Path, rows: list[dict[str, str]], bound: str, answer: str) -> None:
+    def test_sentence(self, tmp_path: Path, rows: list[dict[str, str]], bound: str, answer: str) -> None:
         """The sentence names the smallest model as a reader would; a model that is called none is uncompressed."""
         comparisons = compared(written(tmp_path / "a.csv", rows))
 
@@ -264,7 +264,7 @@ class TestPage:
         assert "default-src 'none'" in text
         assert not re.search(r"<(link|iframe|img|object)|@import|url\((?!#)", text)
 
-    def test_texts_stay_texts(self, tmp_path: pathlib.Path) -> None:
+    def test_texts_stay_texts(self, tmp_path: Path) -> None:
         """Texts of the file become neither elements nor control characters."""
         text = made(hostile(tmp_path), extra=True)
 
@@ -273,7 +273,7 @@ class TestPage:
         assert "\x1b" not in text
 
 
-def in_browser(text: str, folder: pathlib.Path, *more: str) -> dict[str, Any]:
+def in_browser(text: str, folder: Path, *more: str) -> dict[str, Any]:
     """Open a copy of a page with an embedded probe in headless Chromium; return the probe's result."""
     copy = folder / "page.html"
     copy.write_text(text.replace("</body>", f"<script>{PROBE}</script></body>"), encoding="utf-8")
@@ -289,7 +289,7 @@ def in_browser(text: str, folder: pathlib.Path, *more: str) -> dict[str, Any]:
 
 @pytest.mark.real
 class TestInBrowser:
-    def test_pointing_shows_all_of_a_row(self, tmp_path: pathlib.Path) -> None:
+    def test_pointing_shows_all_of_a_row(self, tmp_path: Path) -> None:
         """The middle of every point is sensitive to the pointer; its full row is shown, then hidden again."""
         points = in_browser(made(MADE_UP), tmp_path)["points"]
         lora = dict(zip(points["row-2"]["names"], points["row-2"]["values"], strict=True))
@@ -302,16 +302,16 @@ class TestInBrowser:
         assert (lora["average relative error"], lora["on Pareto front"], lora["row"]) == ("0.03", "yes", "7")
 
     @pytest.mark.parametrize(
-        ("scheme", "paper", "filtered"), [(0, "rgb(27, 27, 27)", True), (1, "rgb(255, 255, 255)", False)]
+        "scheme, paper, filtered", [(0, "rgb(27, 27, 27)", True), (1, "rgb(255, 255, 255)", False)]
     )
-    def test_dark_and_light(self, tmp_path: pathlib.Path, scheme: int, paper: str, *, filtered: bool) -> None:
+    def test_dark_and_light(self, tmp_path: Path, scheme: int, paper: str, *, filtered: bool) -> None:
         """The page is as dark as the reader's system, and so is its picture, whose hues stay."""
         found = in_browser(made(MADE_UP), tmp_path, f"--blink-settings=preferredColorScheme={scheme}")
 
         assert found["paper"] == paper
         assert (found["filter"] != "none") == filtered
 
-    def test_heading_sorts(self, tmp_path: pathlib.Path) -> None:
+    def test_heading_sorts(self, tmp_path: Path) -> None:
         """A click on a heading sorts by that column, numbers by value, gaps last; the next click reverses it."""
         orders = in_browser(made(MADE_UP, extra=True), tmp_path)["orders"]
 
@@ -322,7 +322,7 @@ class TestInBrowser:
         assert orders["mode"][0][0] == "fp32"
         assert {order[2] for order in orders.values()} == {"descending"}
 
-    def test_texts_stay_texts(self, tmp_path: pathlib.Path) -> None:
+    def test_texts_stay_texts(self, tmp_path: Path) -> None:
         """Nothing in a cell or heading is executed."""
         found = in_browser(made(hostile(tmp_path), extra=True), tmp_path)
         shown = [value for point in found["points"].values() for value in point["values"]]
@@ -374,21 +374,21 @@ def parsed(text: str) -> list[list[str]]:
     return rows
 
 
-def expected(path: pathlib.Path) -> list[list[str]]:
+def expected(path: Path) -> list[list[str]]:
     """Return the cells of a published table."""
     with path.open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
     return [[name.replace(" ", "<br>") for name in header], *rows]
 
 
-def test_table_of_published_results(phi3: pathlib.Path) -> None:
+def test_table_of_published_results(phi3: Path) -> None:
     """The published table of Phi-3 follows from the published figures, cell by cell."""
     table = markdown(*cells(compared(phi3)))
 
     assert parsed(table) == expected(phi3.with_suffix(".expected.csv"))
 
 
-def test_several_models(tmp_path: pathlib.Path) -> None:
+def test_several_models(tmp_path: Path) -> None:
     """With several models, a column names them."""
     header, rows = cells(compared(MADE_UP, written(tmp_path / "a.csv", four())))
 
@@ -397,7 +397,7 @@ def test_several_models(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("text", TABLE_HOSTILE)
-def test_cell_cannot_break_out(tmp_path: pathlib.Path, text: str) -> None:
+def test_cell_cannot_break_out(tmp_path: Path, text: str) -> None:
     """With any cell or column name, the table stays one table, and the cell is plain text."""
     rows = [{**one, "note": text} for one in changed(four(), 4, "mode", f"int4 {text}")]
     (comparison,) = compared(written(tmp_path / "a.csv", rows, [*HEADER, "note"]))
@@ -410,14 +410,14 @@ def test_cell_cannot_break_out(tmp_path: pathlib.Path, text: str) -> None:
     assert not any(ord(letter) < 32 for row in table for cell in row for letter in cell)
 
 
-@pytest.mark.parametrize(("share", "text"), [(0, "0%"), (1, "100%"), (0.4, "40%"), (0.07, "7%"), (0.125, "12.5%")])
+@pytest.mark.parametrize("share, text", [(0, "0%"), (1, "100%"), (0.4, "40%"), (0.07, "7%"), (0.125, "12.5%")])
 def test_percent(share: float, text: str) -> None:
     """A share has a decimal only when it needs one."""
     assert percent(share) == text
 
 
 @pytest.mark.parametrize(
-    ("error", "text"), [(0, "0.0%"), (-0.0001, "0.0%"), (-0.012, "-1.2%"), (9.999, "999.9%"), (192.6412, "19,264%")]
+    "error, text", [(0, "0.0%"), (-0.0001, "0.0%"), (-0.012, "-1.2%"), (9.999, "999.9%"), (192.6412, "19,264%")]
 )
 def test_error(error: float, text: str) -> None:
     """An error has one decimal, and zero has no sign."""

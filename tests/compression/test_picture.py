@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import pathlib
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,7 +70,7 @@ def texts(comparisons: Sequence[Comparison], **options: object) -> list[str]:
 
 class TestNames:
     @pytest.mark.parametrize("count", [1, 3, 11, pytest.param(40, marks=pytest.mark.long)])
-    def test_none_overlaps(self, tmp_path: pathlib.Path, count: int) -> None:
+    def test_none_overlaps(self, tmp_path: Path, count: int) -> None:
         """Every point has its name; none overlaps another, leaves the axes or covers a point."""
         drawing = draw(compared(written(tmp_path / "a.csv", many(count))))
         names, points, frame = boxes(drawing)
@@ -79,7 +79,7 @@ class TestNames:
         check(names, points, frame)
 
     @pytest.mark.long
-    def test_too_many_are_counted(self, tmp_path: pathlib.Path) -> None:
+    def test_too_many_are_counted(self, tmp_path: Path) -> None:
         """Of too many points, the best are named without overlaps, and the others are counted."""
         drawing = draw(compared(written(tmp_path / "a.csv", many(120))))
         names, points, frame = boxes(drawing)
@@ -89,13 +89,13 @@ class TestNames:
         check(names, points, frame)
 
     @pytest.mark.long
-    def test_no_room(self, tmp_path: pathlib.Path) -> None:
+    def test_no_room(self, tmp_path: Path) -> None:
         """Names that fit nowhere are counted."""
         rows = [*four(), *(row("int4", **{"plot name": f"{number} {'x' * 38}"}) for number in range(80))]
 
         assert draw(compared(written(tmp_path / "a.csv", rows))).unnamed > 0
 
-    def test_hostile_names(self, tmp_path: pathlib.Path) -> None:
+    def test_hostile_names(self, tmp_path: Path) -> None:
         """Names are drawn literally: no formulas, no control characters, shortened when long."""
         rows = changed(changed(four(), 3, "plot name", "$\\frac{1}{"), 4, "plot name", "\x1b[31m\n" + "x" * 500)
         rows = changed(rows, 5, "plot name", "量化")
@@ -108,14 +108,14 @@ class TestNames:
 
 
 class TestPicture:
-    def test_names_keep_off_lines(self, tmp_path: pathlib.Path) -> None:
+    def test_names_keep_off_lines(self, tmp_path: Path) -> None:
         """No name is on the front, nor on the line of mixed precision."""
         drawing = draw(compared(written(tmp_path / "a.csv", without_int8())))
 
         assert names_on_lines(drawing) == []
 
     @pytest.mark.parametrize("words", [1, 30])
-    def test_legend_is_below(self, tmp_path: pathlib.Path, words: int) -> None:
+    def test_legend_is_below(self, tmp_path: Path, words: int) -> None:
         """The legend is below the panel and inside the picture, however long the names of algorithms are."""
         rows = [{**one, "mode": " + ".join([one["mode"], *["scale estimation"] * words])} for one in without_int8()]
         drawing = draw(compared(written(tmp_path / "a.csv", rows)))
@@ -127,7 +127,7 @@ class TestPicture:
         assert drawing.figure.bbox.contains(legend.x1, legend.y1)
 
     @pytest.mark.parametrize(
-        ("errors", "limit"),
+        "errors, limit",
         [
             ((0, 0.01, 0.05, 0.1, 0.2), math.inf),
             ((0, 0.01, 0.05, 0.1, 192.6), 0.1),
@@ -143,7 +143,7 @@ class TestPicture:
         assert find_far_error([results]) == limit
 
     @pytest.mark.long
-    @pytest.mark.parametrize(("kind", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+    @pytest.mark.parametrize("kind, magic", [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
     def test_formats(self, kind: str, magic: bytes) -> None:
         """Every format is written, and the same picture gives the same bytes."""
         first, again = (render(draw(compared(MADE_UP)), kind) for _ in range(2))
@@ -153,7 +153,7 @@ class TestPicture:
 
 
 class TestPanels:
-    def test_front_of_each_panel(self, tmp_path: pathlib.Path) -> None:
+    def test_front_of_each_panel(self, tmp_path: Path) -> None:
         """Each panel has a front of its own, where less is better; what is dominated there is lighter."""
         peaks = {"fp32": "", "int8": "30", "int4": "10", "int4 + gptq": "20"}
         errors = {"fp32": "1", "int8": "0.98", "int4": "0.96", "int4 + gptq": "0.94"}
@@ -171,7 +171,7 @@ class TestPanels:
         assert best == [{"row-1", "row-2"}, {"row-1", "row-2"}]
         assert fronts == [[[4, 8]], [[30, 10]]]
 
-    def test_unknown_is_counted(self, tmp_path: pathlib.Path) -> None:
+    def test_unknown_is_counted(self, tmp_path: Path) -> None:
         """Rows without the figure are not in the panel, which says how many; without any, it says so."""
         panels = []
         for cells in (("", "10", "", "30"), [""] * 4):
@@ -184,7 +184,7 @@ class TestPanels:
         assert [text.get_text() for text in none.texts] == ["no row has this figure"]
 
     @pytest.mark.parametrize("count", [4, *(pytest.param(of, marks=pytest.mark.long) for of in (16, 40))])
-    def test_names(self, tmp_path: pathlib.Path, count: int) -> None:
+    def test_names(self, tmp_path: Path, count: int) -> None:
         """No name overlaps another one or a point in any panel, and the legend is below all of them."""
         rows = [
             {**one, PEAK.column: str(1000 + 7 * place % 60), LATENCY.column: one["model size, Gb"]}

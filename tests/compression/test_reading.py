@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -19,14 +19,14 @@ from nncftools.errors import UsageError
 
 
 def _table(*header: str) -> RawTable:
-    return RawTable(pathlib.Path("a.csv"), header, ())
+    return RawTable(Path("a.csv"), header, ())
 
 
 class TestFoundMetrics:
     """Without --metric, the columns of the files decide."""
 
     @pytest.mark.parametrize(
-        ("header", "expected"),
+        "header, expected",
         [
             (("mode", *(metric.column for metric in reversed(STANDARD))), STANDARD),
             (("mode", "text, word perplexity"), (Metric("text, word perplexity", Direction.LOWER),)),
@@ -81,7 +81,7 @@ def test_both_directions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("direction", "value", "expected"),
+    "direction, value, expected",
     [(Direction.HIGHER, 0.4, 0.2), (Direction.LOWER, 0.6, 0.2), (Direction.LOWER, 0.4, -0.2), ("similarity", 0.9, 0.1)],
 )
 def test_relative_error(direction: Direction, value: float, expected: float) -> None:
@@ -90,7 +90,7 @@ def test_relative_error(direction: Direction, value: float, expected: float) -> 
 
 
 @pytest.mark.long
-def test_many_columns(tmp_path: pathlib.Path) -> None:
+def test_many_columns(tmp_path: Path) -> None:
     """A header of very many columns is checked in time that grows with their number."""
     path = tmp_path / "results.csv"
     path.write_text(",".join(map(str, range(5_000))) + ",0\n" + ",".join("1" * 5_001) + "\n")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -28,14 +28,14 @@ from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, 
 
 class TestFigures:
     @pytest.mark.parametrize(
-        ("column", "cell"), [("model size, Gb", "1e-300"), ("model size, Gb", "1e15"), (HEADER[7], "1e15")]
+        "column, cell", [("model size, Gb", "1e-300"), ("model size, Gb", "1e15"), (HEADER[7], "1e15")]
     )
-    def test_impossible_figures(self, tmp_path: pathlib.Path, column: str, cell: str) -> None:
+    def test_impossible_figures(self, tmp_path: Path, column: str, cell: str) -> None:
         """Impossible figures are refused with their row."""
         with pytest.raises(NncfToolsError, match=r"a\.csv': row 4: error .*: check the figures"):
             compared(written(tmp_path / "a.csv", changed(four(), 4, column, cell)))
 
-    def test_standard_error(self, tmp_path: pathlib.Path) -> None:
+    def test_standard_error(self, tmp_path: Path) -> None:
         """Standard errors of row and baseline add up in squares, each over its baseline and the number of metrics."""
         column = "lambada-openai, acc"
         rows = [
@@ -60,7 +60,7 @@ class TestPareto:
 
 
 @pytest.mark.parametrize(
-    ("mode", "int4", "expected"),
+    "mode, int4, expected",
     [
         ("int8", 0, Group.INT8),
         ("INT8_ASYM", 0, Group.INT8),
@@ -81,7 +81,7 @@ def test_group(mode: str, int4: float, expected: Group) -> None:
 
 
 class TestNames:
-    def test_same_model_in_two_files(self, tmp_path: pathlib.Path) -> None:
+    def test_same_model_in_two_files(self, tmp_path: Path) -> None:
         """The same model in two set-ups is distinguished by them, or else by the file names."""
         asym = ["model, int4_asym", *HEADER[1:]]
         rows = [{**one, asym[0]: one[HEADER[0]]} for one in four()]
@@ -92,7 +92,7 @@ class TestNames:
         assert [one.name for one in compared(a, c)] == ["Made-up-7b, a", "Made-up-7b, c"]
 
 
-def results(folder: pathlib.Path, *modes: tuple[str, float]) -> list[Result]:
+def results(folder: Path, *modes: tuple[str, float]) -> list[Result]:
     """Return the results of rows with these modes and shares of int4."""
     rows = [row("fp32"), *(row(mode, **{"%int4": int4, "%int8": 0}) for mode, int4 in modes)]
     (comparison,) = compared(written(folder / "a.csv", rows))
@@ -101,7 +101,7 @@ def results(folder: pathlib.Path, *modes: tuple[str, float]) -> list[Result]:
 
 class TestName:
     @pytest.mark.parametrize(
-        ("modes", "expected"),
+        "modes, expected",
         [
             (["int4 + scale estimation + gptq"], "100% int4, gptq + scale estimation"),
             (["int4 + awq + LoRA  correction"], "100% int4, LoRA correction + awq"),
@@ -114,12 +114,12 @@ class TestName:
             (["int4 + awq", "int4 + scale estimation"], "100% int4, data-aware"),
         ],
     )
-    def test_whole(self, tmp_path: pathlib.Path, modes: list[str], expected: str) -> None:
+    def test_whole(self, tmp_path: Path, modes: list[str], expected: str) -> None:
         """Of fully compressed results, precision and common algorithms are named, the kind's own one first."""
         assert series_name(results(tmp_path, *((mode, 1) for mode in modes))) == expected
 
     @pytest.mark.parametrize(
-        ("modes", "expected"),
+        "modes, expected",
         [
             (["int4 + scale estimation"], "mixed precision, scale estimation"),
             (["int4", "int4 + awq"], "mixed precision"),
@@ -129,25 +129,25 @@ class TestName:
             (["int4_sym + lora", "int4_sym + lora + awq"], "lora"),
         ],
     )
-    def test_mixed(self, tmp_path: pathlib.Path, modes: list[str], expected: str) -> None:
+    def test_mixed(self, tmp_path: Path, modes: list[str], expected: str) -> None:
         """Of results with a part in int4, only the algorithms are named."""
         assert series_name(results(tmp_path, *((mode, 0.6) for mode in modes))) == expected
 
 
 class TestJoined:
-    def test_ends_at_the_whole(self, tmp_path: pathlib.Path) -> None:
+    def test_ends_at_the_whole(self, tmp_path: Path) -> None:
         """The line grows with the share of int4 and ends at 100 % of the same algorithms, in any order of naming."""
         found = results(tmp_path, ("int4 + awq", 1), ("int4", 1), ("awq + int4", 0.4), ("INT4 + awq", 0.8))
 
         assert [[result.row.int4 for result in series] for series in find_lines(found)] == [[0.4, 0.8, 1]]
 
-    def test_ambiguous_share(self, tmp_path: pathlib.Path) -> None:
+    def test_ambiguous_share(self, tmp_path: Path) -> None:
         """Two results with the same algorithms and share belong to no line."""
         assert find_lines(results(tmp_path, ("int4", 0.5), ("int4", 0.5), ("int4", 1))) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "mode"),
+    "text, mode",
     [
         ("error<=5%", "int4 + scale estimation"),
         ("Error < 5 %", "int4 + scale estimation + lora correction"),
@@ -165,13 +165,13 @@ def test_smallest_under_the_bound(text: str, mode: str) -> None:
 
 
 @pytest.fixture
-def measured(tmp_path: pathlib.Path) -> Comparison:
+def measured(tmp_path: Path) -> Comparison:
     """Return the four rows with figures; their sizes are 8, 2, 1 and 1 GiB."""
     return compared(with_figures(tmp_path / "a.csv"))[0]
 
 
 @pytest.mark.parametrize(
-    ("text", "mode"),
+    "text, mode",
     [
         ("error<=5%, peak<=6000MiB", "int4"),
         ("peak<=4.5GiB", "int4"),
@@ -197,7 +197,7 @@ def test_several_bounds(measured: Comparison, text: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("cell", ["", "much", "nan", "inf", "-1", "0"])
-def test_no_figure(tmp_path: pathlib.Path, cell: str) -> None:
+def test_no_figure(tmp_path: Path, cell: str) -> None:
     """What is no figure above 0 is unknown."""
     (comparison,) = compared(with_figures(tmp_path / "a.csv", changes={"per token, s": cell}))
     choice = choose(comparison, parse_bounds("latency<=10s"))
@@ -233,7 +233,7 @@ def test_what_is_no_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text, message",
     [
         ("peek<=8GiB", "first token; did you mean peak?"),
         ("error<5%, Latancy<1s", "bound 'latancy' is not one of error, size"),

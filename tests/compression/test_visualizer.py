@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pathlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -66,7 +66,7 @@ def test_errors_and_rates(request: pytest.FixtureRequest, published: bool) -> No
     assert [f"{rate:.1f}x" for rate in found[COMPRESSION_RATE]] == list(expected[COMPRESSION_RATE])
 
 
-def test_rows_as_they_are_given(tmp_path: pathlib.Path) -> None:
+def test_rows_as_they_are_given(tmp_path: Path) -> None:
     """The table has the rows of the frame in their order, and its figures: also those of other errors."""
     df = add_relative_metrics(table(four()))[[MODE, INT4_RATIO, "%int8", LORA_RANK, AVG_REL_ERROR, COMPRESSION_RATE]]
     df = df[df[MODE].str.contains("int4")].assign(**{AVG_REL_ERROR: [0.25, 0.125]}).iloc[::-1]
@@ -83,7 +83,7 @@ def test_rows_as_they_are_given(tmp_path: pathlib.Path) -> None:
     ]
 
 
-def test_own_errors_are_drawn(tmp_path: pathlib.Path) -> None:
+def test_own_errors_are_drawn(tmp_path: Path) -> None:
     """The picture needs only the columns that describe the compression, and draws the errors of the table."""
     df = add_relative_metrics(table(four())).drop(columns=EXPECTED_COLUMNS[6:])
     to_plot(df, tmp_path / "a.svg")
@@ -93,7 +93,7 @@ def test_own_errors_are_drawn(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         (lambda df: df.drop(columns=["WWB, similarity", "mode"]), "no column 'mode'.*no column 'WWB, similarity'"),
         (lambda df: df[df[MODE] != "int4 + gptq"], "no row has these words in the column 'mode': gptq"),
@@ -110,7 +110,7 @@ def test_what_cannot_be_compared(change: object, message: str) -> None:
         check_format(change(table(four())))
 
 
-def test_order_of_the_steps(tmp_path: pathlib.Path) -> None:
+def test_order_of_the_steps(tmp_path: Path) -> None:
     """Without the errors, table and picture say what to call first, and write nothing."""
     for write in (to_markdown, to_plot):
         with pytest.raises(ResultsError, match=r"no column 'average relative error'.*add_relative_metrics adds them"):

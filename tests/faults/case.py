@@ -9,13 +9,13 @@ import contextlib
 import functools
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.faults import promises
@@ -66,8 +66,8 @@ def result_of(name: str, seed: int) -> Result:
     """Run a combination in namespaces of its own."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults-") as root, _group() as enter:
-        pathlib.Path(root).chmod(0o755)
-        pathlib.Path(root, ALONE).write_bytes(_alone(name.partition("/")[0]))
+        Path(root).chmod(0o755)
+        Path(root, ALONE).write_bytes(_alone(name.partition("/")[0]))
         inside = [sys.executable, "-m", "tests.faults.case", name, str(seed), root]
         words = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", *inside]
         try:
@@ -96,16 +96,16 @@ def _group() -> Iterator[str]:
     if not IS_POSSIBLE:
         yield ""
         return
-    lines = pathlib.Path("/proc/self/cgroup").read_text().splitlines()
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
     own = V1 / next(line.split(":", 2)[2] for line in lines if ":memory:" in line).lstrip("/")
-    folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{GROUP}-", dir=own))
+    folder = Path(tempfile.mkdtemp(prefix=f"{GROUP}-", dir=own))
     try:
         yield f"echo $$ > {folder}/cgroup.procs; "
     finally:
         _remove(folder)
 
 
-def _remove(folder: pathlib.Path) -> None:
+def _remove(folder: Path) -> None:
     for inner in [path for path in folder.iterdir() if path.is_dir()]:
         _remove(inner)
     deadline = time.monotonic() + REQUEST_S
@@ -116,7 +116,7 @@ def _remove(folder: pathlib.Path) -> None:
         time.sleep(0.02)
 
 
-def _inside(name: str, seed: str, root: pathlib.Path) -> Result:
+def _inside(name: str, seed: str, root: Path) -> Result:
     command_name, moment, fault_name = name.split("/")
     command, fault = COMMANDS[command_name], FAULTS[fault_name]
     run = Run(command, moment, root, f"{name} {seed}")
@@ -189,7 +189,7 @@ def _alone(name: str) -> bytes:
     if command.records or not command.prints:
         return b""
     with tempfile.TemporaryDirectory(prefix="faults-") as root:
-        folder = pathlib.Path(root)
+        folder = Path(root)
         lay_out(folder, command)
         words = [sys.executable, "-m", "nncftools", *command.line.split()]
         return subprocess.run(words, cwd=folder, env=environment(folder), capture_output=True, check=True).stdout
@@ -200,7 +200,7 @@ def main() -> None:
     name, seed, root = sys.argv[1:]
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    result = _inside(name, seed, pathlib.Path(root))
+    result = _inside(name, seed, Path(root))
     print(json.dumps(result._asdict()), flush=True)
     os._exit(0)  # with it ends all that is left
 

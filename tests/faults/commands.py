@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pathlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
-FOLDER = pathlib.Path(__file__).parent
+FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 MOMENTS = ("before", "start", "middle", "end", "saving")
 BURNER_STATUS = 7
@@ -97,14 +97,14 @@ class Command:
         return SAMPLER in self.processes and bool(self.outputs)
 
 
-def launch(command: Command, moment: str, folder: pathlib.Path) -> list[str]:
+def launch(command: Command, moment: str, folder: Path) -> list[str]:
     """Return the argument list that runs a command up to a moment, and on when ``folder/passed`` exists."""
     gate = command.gates.get(moment, NOWHERE)
     line = command.line.format(folder=folder, python=sys.executable, burner=FOLDER / "burner.py")
     return [sys.executable, "-c", _GATE + command.program, *gate, str(folder), *line.split()]
 
 
-def burner(folder: pathlib.Path, status: int = BURNER_STATUS) -> list[str]:
+def burner(folder: Path, status: int = BURNER_STATUS) -> list[str]:
     """Return the argument list of the burner alone."""
     return [sys.executable, str(FOLDER / "burner.py"), str(folder), str(status)]
 
@@ -120,9 +120,9 @@ def _recording(folder: str) -> tuple[str, ...]:
 
 def _reader(name: str, line: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Command:
     gates = {
-        "start": Gate("open", pathlib.Path(inputs[0]).name),
+        "start": Gate("open", Path(inputs[0]).name),
         "middle": Gate("open", ".data.md") if len(outputs) > 1 else Gate("import", "matplotlib"),
-        "saving": Gate("os.rename", pathlib.Path(outputs[0]).name),
+        "saving": Gate("os.rename", Path(outputs[0]).name),
     }
     return Command(name, f"{name} {line}", gates, inputs, outputs)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import resource
 import shutil
 import signal
 import stat
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.faults.commands import BURNER_STATUS, COMMAND, COMMAND_LINE, FOLDER, HELPER, OUT, SAMPLER, Command
@@ -116,7 +116,7 @@ def _swap_parent(run: Run) -> None:
     _exchange(run, (run.work / OUT).parent)
 
 
-def _exchange(run: Run, folder: pathlib.Path) -> None:
+def _exchange(run: Run, folder: Path) -> None:
     """Put another user's folder in the place of ours, with a trap for each file."""
     folder.rename(run.work / "taken")
     out = run.work / OUT
@@ -127,7 +127,7 @@ def _exchange(run: Run, folder: pathlib.Path) -> None:
         _trap(run, run.work / name, "link")
 
 
-def _give(folder: pathlib.Path) -> None:
+def _give(folder: Path) -> None:
     os.chown(folder, OTHER, OTHER)
     folder.chmod(0o777)
 
@@ -143,7 +143,7 @@ def _take_over(kind: str) -> Callable[[Run], None]:
     return act
 
 
-def _trap(run: Run, path: pathlib.Path, kind: str) -> None:
+def _trap(run: Run, path: Path, kind: str) -> None:
     with contextlib.suppress(FileExistsError):
         path.parent.mkdir(parents=True)
         _give(path.parent)
@@ -173,7 +173,7 @@ def _special(kind: int) -> Callable[[Run], None]:
     return act
 
 
-def _places(run: Run, *, may_be_input: bool = False) -> list[pathlib.Path]:
+def _places(run: Run, *, may_be_input: bool = False) -> list[Path]:
     """Return files for traps: the one that is about to be opened, one by chance before, later all outputs."""
     command = run.command
     opened = run.about_to_open()
@@ -195,7 +195,7 @@ def _limit_descriptors(run: Run) -> None:
     for role in run.command.processes:
         for pid in run.pids(role) if role != COMMAND else ():
             with contextlib.suppress(OSError):
-                used = {int(path.name) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir()}
+                used = {int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir()}
                 most = next(number for number in range(len(used) + 1) if number not in used)
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
 
@@ -222,7 +222,7 @@ def _limit_address_space(run: Run) -> None:
     for role in run.command.processes:
         for pid in run.pids(role) if role != COMMAND else ():
             with contextlib.suppress(OSError):
-                pages = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[0])
+                pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
                 size = pages * resource.getpagesize()
                 resource.prlimit(pid, resource.RLIMIT_AS, (size, size))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import pathlib
 import re
 import signal
 import stat
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -68,7 +68,7 @@ class Outcome(NamedTuple):
 class Kept(NamedTuple):
     """A session or journal that is on disk after the run."""
 
-    path: pathlib.Path
+    path: Path
     is_whole: bool
     samples: int
     marks: int
@@ -250,7 +250,7 @@ def _recording_kept(outcome: Outcome) -> str:
     known = [one for one in every if is_killed or one.path.is_relative_to(run.work / OUT) or _names(text, one.path)]
     kept = max(known, key=lambda one: (one.is_whole, one.samples), default=None)
     is_said = any(_OF_LOSS.search(line) for line in text.splitlines() if "nncf-tools:" in line)
-    if (named := _NAMED.search(text)) and not pathlib.Path(named[1]).exists():
+    if (named := _NAMED.search(text)) and not Path(named[1]).exists():
         return f"there is no {named[1]}"
     if kept is None and every:
         return f"nobody says that it is in {every[0].path}"
@@ -267,7 +267,7 @@ def _recording_kept(outcome: Outcome) -> str:
     return ""
 
 
-def _names(text: str, path: pathlib.Path) -> bool:
+def _names(text: str, path: Path) -> bool:
     return str(path) in text.replace("\n", "")
 
 
@@ -329,19 +329,19 @@ def sessions(run: Run) -> list[Kept]:
     return found
 
 
-def _files(run: Run, pattern: str) -> list[pathlib.Path]:
+def _files(run: Run, pattern: str) -> list[Path]:
     paths = [*run.work.rglob(pattern), *run.spare.rglob(pattern)]
     return [path for path in paths if path.parts[len(run.work.parts)] != "in" and _is_file(path)]
 
 
-def _is_file(path: pathlib.Path) -> bool:
+def _is_file(path: Path) -> bool:
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
         return False
 
 
-def _decoded(path: pathlib.Path) -> dict[str, Any]:
+def _decoded(path: Path) -> dict[str, Any]:
     data = path.read_bytes()
     try:
         found = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import pathlib
 import random
 import re
 import shutil
@@ -16,6 +15,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import BinaryIO
 
 from tests.cli.forecast import models
@@ -111,7 +111,7 @@ class Terminal:
 class Run:
     """One command in folders, a terminal and a PID namespace of its own, up to a moment and then to its end."""
 
-    def __init__(self, command: Command, moment: str, root: pathlib.Path, seed: str) -> None:
+    def __init__(self, command: Command, moment: str, root: Path, seed: str) -> None:
         """Make the folders; ``seed`` decides what is left to chance."""
         self.command, self.moment, self.root = command, moment, root
         self.random = random.Random(seed)  # noqa: S311 — no secret
@@ -126,7 +126,7 @@ class Run:
         (self.work / "victim").write_text("mine")
         (self.work / "victim").chmod(0o600)
         self.environment = environment(self.spare)
-        self.traps: list[pathlib.Path] = []
+        self.traps: list[Path] = []
         """The files and links that another user put in the place of ours."""
         self.before_start: list[Callable[[], object]] = []
         """What the process that becomes the command line does first: limits."""
@@ -234,7 +234,7 @@ class Run:
         """Return whether the burner made this file."""
         return (self.folder / name).exists()
 
-    def about_to_open(self) -> pathlib.Path | None:
+    def about_to_open(self) -> Path | None:
         """Return the file that the command line is about to open; None if that is not known."""
         is_known = self.moment == "start" and self.has("reached")
         return self.work / (self.folder / "reached").read_text() if is_known else None
@@ -259,7 +259,7 @@ class Run:
         return [pid for pid, words in processes().items() if _MAIN_OF[role] in words and devices not in words]
 
 
-def lay_out(work: pathlib.Path, command: Command) -> None:
+def lay_out(work: Path, command: Command) -> None:
     """Make the inputs of a command, and the folder of its outputs."""
     for name in ("in/model", OUT, "precious"):
         (work / name).mkdir(parents=True)
@@ -279,7 +279,7 @@ def lay_out(work: pathlib.Path, command: Command) -> None:
     (work / "in/grid.toml").write_text('[[configuration]]\nname = "int8"\nmode = "int8_asym"\n')
 
 
-def environment(spare: pathlib.Path) -> dict[str, str]:
+def environment(spare: Path) -> dict[str, str]:
     """Return the environment of a command; ``spare`` is for temporary files."""
     return {
         "FAULTS_CONTROL": str(spare.parent / "control"),
@@ -288,14 +288,14 @@ def environment(spare: pathlib.Path) -> dict[str, str]:
         "TMPDIR": str(spare),
         "PYTHONDONTWRITEBYTECODE": "1",
         "XDG_CACHE_HOME": str(spare / "cache"),
-        "MPLCONFIGDIR": os.environ.get("MPLCONFIGDIR", str(pathlib.Path.home() / ".cache/matplotlib")),
+        "MPLCONFIGDIR": os.environ.get("MPLCONFIGDIR", str(Path.home() / ".cache/matplotlib")),
     }
 
 
 def processes() -> dict[int, str]:
     """Return the command lines of all processes here but this one; those that ended have none."""
     found = {}
-    for path in pathlib.Path("/proc").iterdir():
+    for path in Path("/proc").iterdir():
         if path.name.isdigit() and int(path.name) != os.getpid():
             with contextlib.suppress(OSError):
                 words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -304,8 +304,8 @@ def processes() -> dict[int, str]:
     return found
 
 
-def own_group() -> pathlib.Path | None:
+def own_group() -> Path | None:
     """Return the memory group of this process, if it was made for it."""
-    lines = pathlib.Path("/proc/self/cgroup").read_text().splitlines()
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
     name = next((line.split(":", 2)[2] for line in lines if ":memory:" in line), "")
     return V1 / name.lstrip("/") if GROUP in name else None

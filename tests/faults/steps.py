@@ -1,8 +1,8 @@
 """A test that waits until it is let go: pytest runs it as ``test_step.py``."""
 
 import os
-import pathlib
 import time
+from pathlib import Path
 
 _MOST_S = 400
 _SAMPLES_S = 0.15
@@ -10,7 +10,7 @@ _SAMPLES_S = 0.15
 
 def test_step() -> None:
     """Wait for the file ``go``."""
-    folder = pathlib.Path(os.environ["FAULTS_CONTROL"])
+    folder = Path(os.environ["FAULTS_CONTROL"])
     (folder / "new").write_text(str(os.getpid()))
     (folder / "new").rename(folder / "begun")  # it appears whole
     deadline = time.monotonic() + _MOST_S

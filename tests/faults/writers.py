@@ -3,9 +3,9 @@
 It records while it waits for the file ``go`` in the folder CONTROL, and ends with one line if anything fails.
 """
 
-import pathlib
 import sys
 import time
+from pathlib import Path
 
 import nncftools
 
@@ -14,7 +14,7 @@ _MOST_S = 400
 
 def main() -> None:
     """Copy a session; record, and write the recording's log and picture."""
-    source, out, control = map(pathlib.Path, sys.argv[1:])
+    source, out, control = map(Path, sys.argv[1:])
     nncftools.Session.load(source).save(out / "copy.json")
     monitor = nncftools.MemoryMonitor(interval=0.05).start()
     (control / "begun").write_text("0")

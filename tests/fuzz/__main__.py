@@ -15,7 +15,6 @@ import gc
 import itertools
 import json
 import os
-import pathlib
 import resource
 import shutil
 import signal
@@ -25,6 +24,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -53,7 +53,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Damage real files and read them.")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "nncf-tools-fuzz")
+    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "nncf-tools-fuzz")
     parser.add_argument("--only", default="", help="only samples whose names contain this")
     given = parser.parse_args()
     every = [sample for sample in corpus.samples() if given.only in sample.name]
@@ -83,10 +83,10 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def _in_a_process(sample: Sample, seed: int, keep: pathlib.Path) -> dict[str, Any]:
+def _in_a_process(sample: Sample, seed: int, keep: Path) -> dict[str, Any]:
     """Try some damaged copies of a sample in a fork of this process."""
     reading, writing = os.pipe()
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-"))
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
@@ -118,7 +118,7 @@ def _in_a_process(sample: Sample, seed: int, keep: pathlib.Path) -> dict[str, An
 class _Batch:
     """Some damaged copies of a sample."""
 
-    def __init__(self, sample: Sample, seed: int, folder: pathlib.Path) -> None:
+    def __init__(self, sample: Sample, seed: int, folder: Path) -> None:
         self._sample, self._seed, self._folder = sample, seed, folder
         self._counts: Counter[str] = Counter()
         self._most = 0
@@ -148,7 +148,7 @@ class _Batch:
             case()
         except Exception as error:  # noqa: BLE001 — any error is what we look for
             last = traceback.extract_tb(error.__traceback__)[-1]
-            failure = f"{type(error).__name__} in {pathlib.Path(last.filename).name}:{last.lineno} {last.name}"
+            failure = f"{type(error).__name__} in {Path(last.filename).name}:{last.lineno} {last.name}"
             if isinstance(error, TooMuchError):
                 failure = f"{failure} ({self._sample.name})"
             text = "".join(traceback.format_exception(error)[-12:])
@@ -162,7 +162,7 @@ class _Batch:
         self._counts["cases"] += 1
         gc.collect(2 if _high_water_mark() > MOST_MB / 2 else 0)  # what a large file left is not the next one's
         with contextlib.suppress(OSError):
-            pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         with _timed(CPU_S + CPU_S_PER_MB * len(sample.content) / _MB):
             self._counts["read"] += outputs.read_and_show(sample, self._folder, slow)
         most = _high_water_mark()
@@ -189,7 +189,7 @@ def _too_long(_number: int, _frame: object) -> None:
 
 def _high_water_mark() -> int:
     """Return the largest memory since it was last reset, in MB."""
-    text = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
+    text = Path("/proc/self/status").read_text(encoding="ascii")
     return int(text.partition("VmHWM:")[2].split()[0]) * 1024 // _MB
 
 

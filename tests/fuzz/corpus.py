@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import pathlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.fuzz import interpreters
@@ -16,7 +16,7 @@ from tests.importers.logs import INFO, INFO_KIB, LOGS, USAGE, USAGE_KIB
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DATA = pathlib.Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[1] / "data"
 SESSION = "session"
 """Read by ``report``."""
 MARKS = "marks"

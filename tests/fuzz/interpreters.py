@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import struct
+from pathlib import Path
 from unittest import mock
 
 from nncftools.snapshots import finding, python_memory
@@ -76,7 +76,7 @@ def image(version: int) -> bytes:
     return bytes(room)
 
 
-def read(path: pathlib.Path, version: int) -> bool:
+def read(path: Path, version: int) -> bool:
     """Read the stacks of a memory several times, as the helper does; return whether a stack was found."""
     content = path.read_bytes()
 
@@ -112,7 +112,7 @@ def program() -> bytes:
     return header + names + symbols + text + table
 
 
-def read_program(path: pathlib.Path) -> bool:
+def read_program(path: Path) -> bool:
     """Look for the symbols of a program; return whether there are some."""
     finding._known_symbols.clear()
     with contextlib.suppress(OSError, ValueError, OverflowError, struct.error):

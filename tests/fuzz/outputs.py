@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import pathlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tests.fuzz.corpus import Sample
 
-    Output = Callable[[Session, pathlib.Path], object]
+    Output = Callable[[Session, Path], object]
 
 SLOW = ("memory-log", "html", "parquet", "plot", "panels", "overlay", "live")
 """Outputs that take 50 ms or more: each case makes one of them, and all the others."""
@@ -49,7 +49,7 @@ def _view(session: Session) -> View:
     return View(options.memory_types(None, memory_of(session.samples.metrics)), MemoryUnit.MiB, depth=3)
 
 
-def _format(name: str, session: Session, folder: pathlib.Path) -> None:
+def _format(name: str, session: Session, folder: Path) -> None:
     content: Any = format_named(name)(session, _view(session))
     if isinstance(content, dict):
         for file, write in content.items():
@@ -58,13 +58,13 @@ def _format(name: str, session: Session, folder: pathlib.Path) -> None:
         screen.plain(content)
 
 
-def _save(session: Session, folder: pathlib.Path) -> None:
+def _save(session: Session, folder: Path) -> None:
     """Save it and load it again: what we write, we read."""
     before = len(session.marks)
     assert len(Session.load(session.save(folder / "saved.json.gz")).marks) == before
 
 
-def _build_up(session: Session, _: pathlib.Path) -> None:
+def _build_up(session: Session, _: Path) -> None:
     names = [operation.name for operation in session.operations[:2]]
     for operation, at_s in [(None, None), (None, session.duration_s / 2), *((name, None) for name in names)]:
         with contextlib.suppress(NncfToolsError):
@@ -73,7 +73,7 @@ def _build_up(session: Session, _: pathlib.Path) -> None:
             build_up.as_markdown(whole)
 
 
-def _compare(session: Session, _: pathlib.Path) -> None:
+def _compare(session: Session, _: Path) -> None:
     one, other = (comparison.measure_run(each, name, 3) for each, name in ((_other(), "one"), (session, "other")))
     for base, new in ((one, other), (other, one), (other, other)):
         with contextlib.suppress(NncfToolsError):
@@ -89,21 +89,21 @@ def _compare(session: Session, _: pathlib.Path) -> None:
                 summary_json.write_history(service, {"one": [base, new]})
 
 
-def _merge(session: Session, _: pathlib.Path) -> None:
+def _merge(session: Session, _: Path) -> None:
     with contextlib.suppress(NncfToolsError):
         merged = ranks.merge_ranks({"a.json": session, "b.json": _other()})
         for name in ("text", "json", "perfetto"):
-            _format(name, merged, pathlib.Path())
+            _format(name, merged, Path())
 
 
-def _overlay(session: Session, folder: pathlib.Path) -> None:
+def _overlay(session: Session, folder: Path) -> None:
     curves = [[overlay.curve(session)], [overlay.curve(_other())]]
     metric = overlay.common_metric(curves)
     if metric is not None:
         overlay.draw([("a", curves[0]), ("b", curves[1])], metric, MemoryUnit.MiB, folder / "overlay.svg")
 
 
-def _live(session: Session, _: pathlib.Path) -> None:
+def _live(session: Session, _: Path) -> None:
     replay, drawing = Replay(session), Drawing(figures.Machine(is_here=False))
     for share in (0.0, 0.3, 1.0, 1.1):
         replay.advance(session.duration_s * share)
@@ -115,7 +115,7 @@ def _look(session: Session) -> ViewSettings:
     return ViewSettings(_view(session).metrics, MemoryUnit.MiB, state="replay")
 
 
-def _follow(path: pathlib.Path) -> None:
+def _follow(path: Path) -> None:
     """Read a journal as the live view does, and draw it."""
     try:
         follower = Follower(path)
@@ -143,7 +143,7 @@ OUTPUTS: dict[str, Output] = {
 }
 
 
-def read_and_show(sample: Sample, folder: pathlib.Path, slow: str, only: Collection[str] = OUTPUTS) -> bool:
+def read_and_show(sample: Sample, folder: Path, slow: str, only: Collection[str] = OUTPUTS) -> bool:
     """Read a sample from ``folder`` and make its outputs, ``slow`` among them; return whether it could be read.
 
     Any error but NncfToolsError is a bug. ``only`` names the outputs to make.
@@ -165,15 +165,15 @@ def read_and_show(sample: Sample, folder: pathlib.Path, slow: str, only: Collect
     return True
 
 
-def _session(path: pathlib.Path, _: pathlib.Path) -> Session:
+def _session(path: Path, _: Path) -> Session:
     return opening.open_session(path, path.parent)
 
 
-def _with_marks(path: pathlib.Path, marks: pathlib.Path) -> Session:
+def _with_marks(path: Path, marks: Path) -> Session:
     return opening.open_session(path, path.parent, sidecars=[marks])
 
 
-def _table(path: pathlib.Path, _: pathlib.Path) -> None:
+def _table(path: Path, _: Path) -> None:
     columns = path.read_bytes()
     also = [figure for figure in FIGURES if figure.column.encode() in columns]
     bounds = Bounds([Bound(figure, 5.0, is_inside=True, text="5") for figure in also])
@@ -181,15 +181,15 @@ def _table(path: pathlib.Path, _: pathlib.Path) -> None:
     outputs.make(request._replace(bounds=bounds, also=also[:2]))
 
 
-def _evaluation(path: pathlib.Path, _: pathlib.Path) -> None:
+def _evaluation(path: Path, _: Path) -> None:
     filling.read_lm_eval(path, filling.parse_tasks(["mmlu:acc"]))
 
 
-def _similarity(path: pathlib.Path, _: pathlib.Path) -> None:
+def _similarity(path: Path, _: Path) -> None:
     filling.read_similarity(path)
 
 
-def _project(path: pathlib.Path, _: pathlib.Path) -> None:
+def _project(path: Path, _: Path) -> None:
     project = parameters._read_project.__wrapped__(path)
     try:
         calls.parse([] if project is None else project.texts.get("mark-calls", ()))
@@ -197,17 +197,17 @@ def _project(path: pathlib.Path, _: pathlib.Path) -> None:
         raise NncfToolsError(str(error)) from error
 
 
-def _interpreter(path: pathlib.Path, _: pathlib.Path) -> None:
+def _interpreter(path: Path, _: Path) -> None:
     if not interpreters.read(path, int(path.suffix.removeprefix("."))):
         raise NncfToolsError("no stack")
 
 
-def _program(path: pathlib.Path, _: pathlib.Path) -> None:
+def _program(path: Path, _: Path) -> None:
     if not interpreters.read_program(path):
         raise NncfToolsError("no symbol")
 
 
-_READERS: dict[str, Callable[[pathlib.Path, pathlib.Path], Session | None]] = {
+_READERS: dict[str, Callable[[Path, Path], Session | None]] = {
     corpus.SESSION: _session,
     corpus.MARKS: _with_marks,
     corpus.TABLE: _table,

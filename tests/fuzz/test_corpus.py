@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +12,7 @@ DRAWN = {"measured.csv"}
 """Its picture is golden, too, and takes 1 s."""
 
 
-def write(sample: Sample, folder: pathlib.Path) -> pathlib.Path:
+def write(sample: Sample, folder: Path) -> Path:
     """Write a sample with what is next to it; return the file to open."""
     for name, content in {**sample.beside, sample.name: sample.content}.items():
         (folder / name).write_bytes(content)
@@ -22,7 +22,7 @@ def write(sample: Sample, folder: pathlib.Path) -> pathlib.Path:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if name in DRAWN else []) for name in SAMPLES]
 )
-def test_whole_files_are_read(tmp_path: pathlib.Path, name: str) -> None:
+def test_whole_files_are_read(tmp_path: Path, name: str) -> None:
     """Undamaged, each file of the corpus is read: damage reaches what comes after the first check."""
     sample = SAMPLES[name]
     write(sample, tmp_path)
@@ -35,7 +35,7 @@ def test_whole_files_are_read(tmp_path: pathlib.Path, name: str) -> None:
     "name", ["everything.json", "whole.journal.jsonl", "whole.marks.jsonl", "whole.snapshots.jsonl"]
 )
 @pytest.mark.parametrize("slow", outputs.SLOW)
-def test_whole_files_are_shown(tmp_path: pathlib.Path, name: str, slow: str) -> None:
+def test_whole_files_are_shown(tmp_path: Path, name: str, slow: str) -> None:
     """Undamaged files that hold all there is go to every output."""
     sample = SAMPLES[name]
     write(sample, tmp_path)

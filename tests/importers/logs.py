@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nncftools.importers.source import read_session
 
 if TYPE_CHECKING:
-    import pathlib
+    from pathlib import Path
 
     from nncftools.analysis.session import Session
 
@@ -128,7 +128,7 @@ LOGS = {
 """By file name: the content, and the importer for it."""
 
 
-def imported(folder: pathlib.Path, text: bytes, name: str = "log", forced: str | None = None) -> Session:
+def imported(folder: Path, text: bytes, name: str = "log", forced: str | None = None) -> Session:
     """Return a log with this text as a session."""
     path = folder / name
     path.write_bytes(text)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -35,7 +35,7 @@ def with_line(text: bytes, number: int, line: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("line", [b"\xff\xfe\0\0", b"x" * 500, b"1_0 2_0 3_0 4_0"])
-def test_a_line_that_cannot_be_read(tmp_path: pathlib.Path, name: str, line: bytes) -> None:
+def test_a_line_that_cannot_be_read(tmp_path: Path, name: str, line: bytes) -> None:
     """An invalid line is left out, the others are kept, and a warning names line, content and reason."""
     text, number = ROWS[name]
     found = imported(tmp_path, with_line(text, number, line), name)
@@ -48,8 +48,8 @@ def test_a_line_that_cannot_be_read(tmp_path: pathlib.Path, name: str, line: byt
 
 
 @pytest.mark.parametrize("bad", [b"12.x", b"nan", b"-5", b"1e300", b"1_000", b""])
-@pytest.mark.parametrize(("text", "good"), [(MPROF, b"300.000000"), (PSRECORD, b"300.000"), (PSRECORD_CSV, b"300.0")])
-def test_a_number_that_cannot_be(tmp_path: pathlib.Path, text: bytes, good: bytes, bad: bytes) -> None:
+@pytest.mark.parametrize("text, good", [(MPROF, b"300.000000"), (PSRECORD, b"300.000"), (PSRECORD_CSV, b"300.0")])
+def test_a_number_that_cannot_be(tmp_path: Path, text: bytes, good: bytes, bad: bytes) -> None:
     """Values that are not numbers, not finite, negative or larger than 2^63 are left out with line and column."""
     found = imported(tmp_path, text.replace(good, bad))
 
@@ -61,7 +61,7 @@ def test_a_number_that_cannot_be(tmp_path: pathlib.Path, text: bytes, good: byte
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_rows_between_bad_lines(tmp_path: pathlib.Path, name: str) -> None:
+def test_rows_between_bad_lines(tmp_path: Path, name: str) -> None:
     """Wherever bad lines are among many rows, all rows are read, and all bad lines are counted."""
     text, number = ROWS[name]
     lines = text.split(b"\n")
@@ -75,7 +75,7 @@ def test_rows_between_bad_lines(tmp_path: pathlib.Path, name: str) -> None:
     assert found.warnings[0].startswith(f"lines left out: 4; the first is line {number + 3}: 'bad'")
 
 
-def test_time_that_goes_back(tmp_path: pathlib.Path) -> None:
+def test_time_that_goes_back(tmp_path: Path) -> None:
     """Samples earlier than the last are left out; one warning says where, gives both times, and counts."""
     back = b"MEM 900.000000 1424768150.6000\nMEM 900.000000 1424768150.9000\nMEM 250.000000 1424768151.5000\n"
     found = imported(tmp_path, MPROF + back)
@@ -88,7 +88,7 @@ def test_time_that_goes_back(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in ROWS if "memory_usage" not in name])
 @pytest.mark.parametrize("less", [2, 9])
-def test_the_last_line_is_cut_off(tmp_path: pathlib.Path, name: str, less: int) -> None:
+def test_the_last_line_is_cut_off(tmp_path: Path, name: str, less: int) -> None:
     """A last line without a line break is left out with a warning, even when it would be a valid row."""
     found = imported(tmp_path, ROWS[name][0][:-less], name)
 
@@ -97,9 +97,9 @@ def test_the_last_line_is_cut_off(tmp_path: pathlib.Path, name: str, less: int) 
 
 
 @pytest.mark.parametrize(
-    ("name", "forced"), [("psrecord.csv", "psrecord"), pytest.param("usage.jsonl", "con-duct", marks=pytest.mark.long)]
+    "name, forced", [("psrecord.csv", "psrecord"), pytest.param("usage.jsonl", "con-duct", marks=pytest.mark.long)]
 )
-def test_lines_without_an_end(tmp_path: pathlib.Path, name: str, forced: str) -> None:
+def test_lines_without_an_end(tmp_path: Path, name: str, forced: str) -> None:
     """A line of many megabytes is cut off and left out in bounded memory, and the following lines are read."""
     found = imported(tmp_path, ROWS[name][0] + b"\n" + b"7" * (9 << 20) + b"\n", f"log_{name}", forced)
 
@@ -107,7 +107,7 @@ def test_lines_without_an_end(tmp_path: pathlib.Path, name: str, forced: str) ->
     assert any(warning.startswith("lines left out: 1; ") for warning in found.warnings)
 
 
-def test_blank_lines_are_nothing(tmp_path: pathlib.Path) -> None:
+def test_blank_lines_are_nothing(tmp_path: Path) -> None:
     """Blank lines are skipped without a warning."""
     assert imported(tmp_path, MPROF.replace(b"\n", b"\n\n \n")).warnings == []
 
@@ -126,7 +126,7 @@ print(json.dumps([found.sampler.taken, len(found.samples), peak.sampled, peak.at
 @pytest.mark.long
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA bounds anonymous memory on Linux")
-def test_memory_is_bounded(tmp_path: pathlib.Path) -> None:
+def test_memory_is_bounded(tmp_path: Path) -> None:
     """A log of 32 MB through a pipe is read in bounded memory; neighbours are merged, and the peak stays exact."""
     piece = b"".join(b"MEM %d.000000 TIME.0000\n" % (100 + place % 7) for place in range(20_000))
     seconds = range(1_430_000_000, 1_430_000_060)

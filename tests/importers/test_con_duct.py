@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +17,7 @@ _UNKNOWN = "command, exit status and machine are unknown without con-duct's info
 
 
 @pytest.fixture(params=["usage.jsonl", "usage.json", "info.json"])
-def both(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Session:
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> Session:
     """Return usage and info file as a session, given either one."""
     usage = "usage.jsonl" if request.param == "info.json" else request.param
     (tmp_path / f"x_{usage}").write_bytes(USAGE)
@@ -30,7 +30,7 @@ def test_the_command_has_ended(both: Session) -> None:
     assert write_need(both, MemoryUnit.MiB) == "took 4.2 s"
 
 
-def test_without_info(tmp_path: pathlib.Path) -> None:
+def test_without_info(tmp_path: Path) -> None:
     """Without the info file, the first report is the start, and a warning says what is unknown."""
     found = imported(tmp_path, USAGE, "usage.jsonl")
 
@@ -39,7 +39,7 @@ def test_without_info(tmp_path: pathlib.Path) -> None:
     assert any(f"{_UNKNOWN}{tmp_path}/info.json: " in warning for warning in found.warnings)
 
 
-def test_damaged_info(tmp_path: pathlib.Path) -> None:
+def test_damaged_info(tmp_path: Path) -> None:
     """An unreadable info file causes a warning, and the samples are kept."""
     (tmp_path / "info.json").write_bytes(INFO[:-20])
     found = imported(tmp_path, USAGE, "usage.jsonl")
@@ -48,13 +48,13 @@ def test_damaged_info(tmp_path: pathlib.Path) -> None:
     assert any(_UNKNOWN in warning for warning in found.warnings)
 
 
-def test_info_without_usage(tmp_path: pathlib.Path) -> None:
+def test_info_without_usage(tmp_path: Path) -> None:
     """An info file alone is refused with the name of the missing file."""
     with pytest.raises(SessionFileError, match=r"x_info\.json: no samples in this file, and con-duct"):
         imported(tmp_path, INFO, "x_info.json")
 
 
-def test_unknown_totals(tmp_path: pathlib.Path) -> None:
+def test_unknown_totals(tmp_path: Path) -> None:
     """A report without a total is unknown, not 0."""
     found = imported(tmp_path, json_lines(report(1, 100, {7: 100}), report(2, None, {})), "usage.jsonl")
 
@@ -62,7 +62,7 @@ def test_unknown_totals(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "why"),
+    "line, why",
     [
         (b'{"timestamp": "noon", "totals": {}}', "Invalid isoformat string"),
         (b'{"timestamp": "2026-11-21T12:00:09", "totals": {}}', "a time with its zone expected"),
@@ -71,7 +71,7 @@ def test_unknown_totals(tmp_path: pathlib.Path) -> None:
         (b'{"timestamp": "5', "Input data was truncated"),
     ],
 )
-def test_lines_that_cannot_be_read(tmp_path: pathlib.Path, line: bytes, why: str) -> None:
+def test_lines_that_cannot_be_read(tmp_path: Path, line: bytes, why: str) -> None:
     """A line that is not a report is counted with the reason, and the others are kept."""
     found = imported(tmp_path, json_lines(report(1, 100, {})) + line + b"\n" + json_lines(report(10, 200, {})), "log")
 
@@ -81,13 +81,13 @@ def test_lines_that_cannot_be_read(tmp_path: pathlib.Path, line: bytes, why: str
 
 
 @pytest.mark.parametrize(
-    ("known", "damaged"),
+    "known, damaged",
     [
         (b'"start_time": 1795258800.5', b'"start_time": -1e300'),
         (b'"exit_code": 3', b'"exit_code": 99999999999999999999999'),
     ],
 )
-def test_impossible_info(tmp_path: pathlib.Path, known: bytes, damaged: bytes) -> None:
+def test_impossible_info(tmp_path: Path, known: bytes, damaged: bytes) -> None:
     """An info file with impossible figures is ignored, and the session can be saved and loaded."""
     (tmp_path / "info.json").write_bytes(INFO.replace(known, damaged))
     found = imported(tmp_path, USAGE, "usage.jsonl")
@@ -97,7 +97,7 @@ def test_impossible_info(tmp_path: pathlib.Path, known: bytes, damaged: bytes) -
 
 
 @pytest.fixture(params=["usage.json", "info.json"])
-def of_0_1(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Session:
+def of_0_1(request: pytest.FixtureRequest, tmp_path: Path) -> Session:
     """Return usage and info file of con-duct 0.1 as a session, given either one."""
     (tmp_path / "x_usage.json").write_bytes(USAGE_KIB)
     (tmp_path / "x_info.json").write_bytes(INFO_KIB)
@@ -131,8 +131,8 @@ def test_rows_of_version_0_1_are_single_samples(of_0_1: Session) -> None:
     assert of_0_1.warnings == ["con-duct before 0.4 reports only the first of several samples, so peaks may be higher"]
 
 
-@pytest.mark.parametrize(("version", "taken"), [("0.3.1", 3), ("0.4.0", 7), ("0.23.0", 7)])
-def test_maxima_since_version_0_4(tmp_path: pathlib.Path, version: str, taken: int) -> None:
+@pytest.mark.parametrize("version, taken", [("0.3.1", 3), ("0.4.0", 7), ("0.23.0", 7)])
+def test_maxima_since_version_0_4(tmp_path: Path, version: str, taken: int) -> None:
     """The info file's version decides whether a row is a maximum of several samples."""
     (tmp_path / "info.json").write_bytes(INFO.replace(b'"env"', f'"duct_version": "{version}", "env"'.encode()))
 
@@ -140,7 +140,7 @@ def test_maxima_since_version_0_4(tmp_path: pathlib.Path, version: str, taken: i
 
 
 @pytest.mark.parametrize("text", [b"unknown", b"many KiB", b"1e300 KiB"])
-def test_texts_of_version_0_1_that_are_no_figures(tmp_path: pathlib.Path, text: bytes) -> None:
+def test_texts_of_version_0_1_that_are_no_figures(tmp_path: Path, text: bytes) -> None:
     """A text that is not a figure is unknown or makes the info file unreadable; the samples are kept."""
     (tmp_path / "info.json").write_bytes(INFO_KIB.replace(b"300 KiB", text))
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +17,7 @@ _RELATIVE = "some values are below zero, or the first is 0: all are read as chan
 
 
 @pytest.mark.parametrize(
-    ("name", "metric", "from_zero"),
+    "name, metric, from_zero",
     [
         ("system_memory_usage_from-zero.txt", "system", True),
         ("rss_memory_usage_mem_increase_12.txt", "rss", True),
@@ -27,7 +27,7 @@ _RELATIVE = "some values are below zero, or the first is 0: all are read as chan
         ("device_used@nvidia0.mig1_memory_usage.txt", "device_used@nvidia0.mig1", False),
     ],
 )
-def test_name(tmp_path: pathlib.Path, name: str, metric: str, *, from_zero: bool) -> None:
+def test_name(tmp_path: Path, name: str, metric: str, *, from_zero: bool) -> None:
     """The file name gives the metric, and whether the first value was subtracted."""
     found = imported(tmp_path, NNCF, name)
 
@@ -36,7 +36,7 @@ def test_name(tmp_path: pathlib.Path, name: str, metric: str, *, from_zero: bool
 
 
 @pytest.mark.parametrize("name", ["log.txt", "cache_memory_usage.txt"])
-def test_name_without_a_metric(tmp_path: pathlib.Path, name: str) -> None:
+def test_name_without_a_metric(tmp_path: Path, name: str) -> None:
     """Without a metric in the name, RSS is assumed with a warning."""
     found = imported(tmp_path, NNCF, name)
 
@@ -44,14 +44,14 @@ def test_name_without_a_metric(tmp_path: pathlib.Path, name: str) -> None:
     assert found.warnings[0].startswith("the file name does not give the metric, so RSS is assumed")
 
 
-def test_unit(tmp_path: pathlib.Path) -> None:
+def test_unit(tmp_path: Path) -> None:
     """The last line gives the unit of all rows."""
     found = imported(tmp_path, NNCF.replace(b"MiB", b"KB"), "rss_memory_usage.txt")
 
     assert list(found.samples["rss"]) == [100_000, 300_000, 200_000]
 
 
-def test_impossible_sizes(tmp_path: pathlib.Path) -> None:
+def test_impossible_sizes(tmp_path: Path) -> None:
     """A size that is impossible in the unit is unknown; a warning names column and row."""
     text = b"0 9000000000000.000\nTotal time: 0\nMax memory: 9000000000000.000 (GiB)"
     found = imported(tmp_path, text, "rss_memory_usage.txt")
@@ -60,7 +60,7 @@ def test_impossible_sizes(tmp_path: pathlib.Path) -> None:
     assert any("out of range" in warning and "`$.samples.rss[0]`" in warning for warning in found.warnings)
 
 
-def test_below_zero(tmp_path: pathlib.Path) -> None:
+def test_below_zero(tmp_path: Path) -> None:
     """From zero, values may be negative, also when saved."""
     text = b"0 0.000\n1 -2.000\nTotal time: 1\nMax memory: 0.000 (MiB)"
     found = imported(tmp_path, text, "rss_memory_usage_from-zero.txt")
@@ -76,7 +76,7 @@ def test_below_zero(tmp_path: pathlib.Path) -> None:
         b"Total time: no samples were recorded\nMax memory: no samples were recorded\n",
     ],
 )
-def test_nothing_recorded(tmp_path: pathlib.Path, text: bytes) -> None:
+def test_nothing_recorded(tmp_path: Path, text: bytes) -> None:
     """A log that says it is empty is refused with its own words."""
     with pytest.raises(SessionFileError, match=r"a log of nncf: line 1: '(No measurements|Total time: no)"):
         imported(tmp_path, text, "rss_memory_usage.txt")
@@ -84,7 +84,7 @@ def test_nothing_recorded(tmp_path: pathlib.Path, text: bytes) -> None:
 
 @pytest.mark.parametrize("metric", ["rss", "pss"])
 @pytest.mark.parametrize("unit", list(MemoryUnit))
-def test_our_own_logs(tmp_path: pathlib.Path, metric: str, unit: MemoryUnit) -> None:
+def test_our_own_logs(tmp_path: Path, metric: str, unit: MemoryUnit) -> None:
     """The output of ``report --format memory-log`` is read back within its rounding, in every unit."""
     sizes = [100_000_000.0, 300_000_000.0, 200_000_000.0]
     path = tmp_path / f"{log_stem(metric, from_zero=False)}.txt"
@@ -95,7 +95,7 @@ def test_our_own_logs(tmp_path: pathlib.Path, metric: str, unit: MemoryUnit) -> 
     assert found.warnings == []
 
 
-def test_our_own_log_that_begins_below_its_rounding(tmp_path: pathlib.Path) -> None:
+def test_our_own_log_that_begins_below_its_rounding(tmp_path: Path) -> None:
     """A first RSS that is written as 0.000 GiB is absolute in our own log."""
     path = tmp_path / f"{log_stem('rss', from_zero=False)}.txt"
     write(session({"rss": [100_000.0, 300_000_000.0]}), View(("rss",), MemoryUnit.GiB), "rss", path)
@@ -108,7 +108,7 @@ FROM_ZERO = NNCF.replace(b"0 100", b"0 0", 1)
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "from_zero"),
+    "text, name, from_zero",
     [
         (NNCF.replace(b"0 100", b"0 -10"), "rss_memory_usage.txt", True),
         (FROM_ZERO, "rss_memory_usage.txt", True),
@@ -119,7 +119,7 @@ FROM_ZERO = NNCF.replace(b"0 100", b"0 0", 1)
         (b"0 0.000\n1 0.000\nTotal time: 1\nMax memory: 0.000 (MiB)", "rss_memory_usage.txt", False),
     ],
 )
-def test_first_value_of_zero(tmp_path: pathlib.Path, text: bytes, name: str, *, from_zero: bool) -> None:
+def test_first_value_of_zero(tmp_path: Path, text: bytes, name: str, *, from_zero: bool) -> None:
     """A running program has some memory: a log that begins with 0, or has less, is from zero, with a warning.
 
     Swap and memory of devices can be 0, and so can a program that has ended.
@@ -129,7 +129,7 @@ def test_first_value_of_zero(tmp_path: pathlib.Path, text: bytes, name: str, *, 
     assert (found.from_zero, found.warnings[-1:]) == (from_zero, [_RELATIVE] * from_zero)
 
 
-def test_several_recordings(tmp_path: pathlib.Path) -> None:
+def test_several_recordings(tmp_path: Path) -> None:
     """Of several logs in one file, the last is read."""
     found = imported(tmp_path, NNCF.replace(b"300", b"400") + b"\n" + NNCF, "rss_memory_usage.txt")
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import gzip
 import importlib
 import os
-import pathlib
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +19,7 @@ from tests.made_up import journal, session
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_every_log_is_recognised_by_its_own_importer_only(tmp_path: pathlib.Path, name: str) -> None:
+def test_every_log_is_recognised_by_its_own_importer_only(tmp_path: Path, name: str) -> None:
     """Each format is recognised by its importer and by no other."""
     (tmp_path / name).write_bytes(LOGS[name][0])
     with Source(tmp_path / name) as source:
@@ -34,7 +34,7 @@ def test_every_log_is_recognised_by_its_own_importer_only(tmp_path: pathlib.Path
 
 
 @pytest.mark.parametrize("saved", ["session.json", "session.json.gz", "run.journal.jsonl"])
-def test_our_own_files(tmp_path: pathlib.Path, saved: str) -> None:
+def test_our_own_files(tmp_path: Path, saved: str) -> None:
     """Sessions and journals are opened as before."""
     if "journal" in saved:
         (tmp_path / saved).write_bytes(journal([0.5, 4096]))
@@ -45,7 +45,7 @@ def test_our_own_files(tmp_path: pathlib.Path, saved: str) -> None:
 
 
 @pytest.mark.process
-def test_our_own_files_load_no_importer(tmp_path: pathlib.Path) -> None:
+def test_our_own_files_load_no_importer(tmp_path: Path) -> None:
     """Opening one of our own sessions imports only the registry."""
     session().save(tmp_path / "session.json")
     program = (
@@ -59,7 +59,7 @@ def test_our_own_files_load_no_importer(tmp_path: pathlib.Path) -> None:
     assert ours == {"nncftools.importers.source"}
 
 
-def test_gzipped(tmp_path: pathlib.Path) -> None:
+def test_gzipped(tmp_path: Path) -> None:
     """A gzipped log is read like a plain one, and its name counts without .gz."""
     found = imported(tmp_path, gzip.compress(NNCF), "system_memory_usage.txt.gz")
 
@@ -68,7 +68,7 @@ def test_gzipped(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut off", "overwritten"])
-def test_damaged_gzip(tmp_path: pathlib.Path, damage: str) -> None:
+def test_damaged_gzip(tmp_path: Path, damage: str) -> None:
     """The content before the damage in a gzipped log is kept, and a warning says where it is."""
     rows = b"".join(b"MEM %d.000000 %d.0000\n" % (place * 7919 % 997, 1424768150 + place) for place in range(30_000))
     packed = bytearray(gzip.compress(rows))
@@ -83,7 +83,7 @@ def test_damaged_gzip(tmp_path: pathlib.Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mprof.dat", "psrecord.csv", "rss_memory_usage.txt"])
-def test_windows_ends_of_lines_and_mark(tmp_path: pathlib.Path, name: str) -> None:
+def test_windows_ends_of_lines_and_mark(tmp_path: Path, name: str) -> None:
     """CRLF and a byte order mark change nothing."""
     plain = imported(tmp_path, LOGS[name][0], name)
     windows = imported(tmp_path, b"\xef\xbb\xbf" + LOGS[name][0].replace(b"\n", b"\r\n"), name)
@@ -93,7 +93,7 @@ def test_windows_ends_of_lines_and_mark(tmp_path: pathlib.Path, name: str) -> No
 
 
 @pytest.mark.parametrize("text", [b"Hello \xe9\x1b[31m\nworld\n", b"\x7fELF\0\0\1\n", b"1,2,3\n", b"x" * 100_000])
-def test_unrecognised_file(tmp_path: pathlib.Path, text: bytes) -> None:
+def test_unrecognised_file(tmp_path: Path, text: bytes) -> None:
     """An unknown file is refused in one printable line with file and first line; naming the tool would help."""
     with pytest.raises(SessionFileError) as failed:
         imported(tmp_path, text)
@@ -106,7 +106,7 @@ def test_unrecognised_file(tmp_path: pathlib.Path, text: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "forced", "expected"),
+    "text, forced, expected",
     [
         (b"", None, "the file is empty"),
         (b"{}", None, "not a session of nncf-tools"),
@@ -116,15 +116,15 @@ def test_unrecognised_file(tmp_path: pathlib.Path, text: bytes) -> None:
     ],
     ids=["empty", "other JSON", "PowerShell's UTF-16", "forced wrongly", "forced by an unknown name"],
 )
-def test_refused(tmp_path: pathlib.Path, text: bytes, forced: str | None, expected: str) -> None:
+def test_refused(tmp_path: Path, text: bytes, forced: str | None, expected: str) -> None:
     """A file that cannot be read as a log, or as the forced kind of log, is refused with the reason."""
     with pytest.raises(UsageError if forced == "x" else SessionFileError, match=expected):
         imported(tmp_path, text, forced=forced)
 
 
-def test_folders_and_devices_are_refused(tmp_path: pathlib.Path) -> None:
+def test_folders_and_devices_are_refused(tmp_path: Path) -> None:
     """Only a file or a FIFO can be a log."""
-    for path in (tmp_path, pathlib.Path(os.devnull)):
+    for path in (tmp_path, Path(os.devnull)):
         with pytest.raises(SessionFileError, match="a file expected"):
             read_session(path)
     with pytest.raises(SessionFileError, match="No such file"):
@@ -137,7 +137,7 @@ def test_folders_and_devices_are_refused(tmp_path: pathlib.Path) -> None:
     [MPROF, gzip.compress(MPROF), journal([0.5, 4096]), b""],
     ids=["plain", "gzipped", "journal", "empty"],  # what gzip writes holds the time
 )
-def test_fifo(tmp_path: pathlib.Path, text: bytes) -> None:
+def test_fifo(tmp_path: Path, text: bytes) -> None:
     """A log or session can come through a FIFO."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
@@ -153,7 +153,7 @@ def test_fifo(tmp_path: pathlib.Path, text: bytes) -> None:
         writer.join(HANGING_S)
 
 
-def test_progress(tmp_path: pathlib.Path) -> None:
+def test_progress(tmp_path: Path) -> None:
     """The progress callback gets how much of the file was read."""
     calls: list[tuple[int, int | None]] = []
     (tmp_path / "log").write_bytes(MPROF)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +17,7 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def source(tmp_path: pathlib.Path) -> Iterator[Source]:
+def source(tmp_path: Path) -> Iterator[Source]:
     """Return an empty log."""
     (tmp_path / "log").touch()
     with Source(tmp_path / "log") as source:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pathlib
 import stat
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,13 +16,13 @@ from nncftools.session.recording import Tail
 
 
 @pytest.fixture
-def journal(tmp_path: pathlib.Path) -> pathlib.Path:
+def journal(tmp_path: Path) -> Path:
     """Return the name of a journal."""
     return tmp_path / "run.journal.jsonl"
 
 
 @contextlib.contextmanager
-def created(path: pathlib.Path, *, replace: bool = False) -> Iterator[int]:
+def created(path: Path, *, replace: bool = False) -> Iterator[int]:
     """Create a journal, and close it at the end."""
     descriptor = reading.create(path, replace=replace)
     try:
@@ -32,7 +32,7 @@ def created(path: pathlib.Path, *, replace: bool = False) -> Iterator[int]:
 
 
 class TestCreate:
-    def test_private(self, journal: pathlib.Path) -> None:
+    def test_private(self, journal: Path) -> None:
         """A journal is private to its owner under any umask, and is opened for appending."""
         before = os.umask(0)
         try:
@@ -46,7 +46,7 @@ class TestCreate:
         assert journal.read_text() == "one\ntwo\n"
 
     @pytest.mark.parametrize("replace", [False, True])
-    def test_link(self, journal: pathlib.Path, tmp_path: pathlib.Path, replace: bool) -> None:  # noqa: FBT001 — a case
+    def test_link(self, journal: Path, tmp_path: Path, replace: bool) -> None:  # noqa: FBT001 — a case
         """A link in its place is never followed, whether or not its target exists."""
         for target in (tmp_path / "victim", tmp_path / "missing"):
             (tmp_path / "victim").write_text("mine")
@@ -57,8 +57,8 @@ class TestCreate:
             assert (tmp_path / "victim").read_text() == "mine"
             assert not (tmp_path / "missing").exists()
 
-    @pytest.mark.parametrize("make", [os.mkfifo, pathlib.Path.touch], ids=["FIFO", "file"])
-    def test_exists(self, journal: pathlib.Path, make: Callable[[pathlib.Path], None]) -> None:
+    @pytest.mark.parametrize("make", [os.mkfifo, Path.touch], ids=["FIFO", "file"])
+    def test_exists(self, journal: Path, make: Callable[[Path], None]) -> None:
         """An existing file is kept unless replacing is allowed; a FIFO does not block."""
         make(journal)
         with pytest.raises(FileExistsError):
@@ -70,7 +70,7 @@ class TestCreate:
         with pytest.raises(OSError, match="directory"):
             reading.create(journal, replace=True)
 
-    def test_busy(self, journal: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_busy(self, journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The journal of a running recording is not taken over; that of an ended one is."""
         monkeypatch.setattr(reading, "_PAUSE_S", 0.0)
         with created(journal) as held:
@@ -87,7 +87,7 @@ class TestCreate:
 
 
 class TestLock:
-    def test_lasts_until_the_last_descriptor_is_closed(self, journal: pathlib.Path) -> None:
+    def test_lasts_until_the_last_descriptor_is_closed(self, journal: Path) -> None:
         """The lock lasts until the last copy of its descriptor is closed, and only another description sees it."""
         with created(journal) as descriptor:
             handed = os.dup(descriptor)
@@ -102,8 +102,8 @@ class TestLock:
 
 
 class TestReader:
-    @pytest.mark.parametrize("swap", [pathlib.Path.touch, os.mkfifo, pathlib.Path.mkdir, str])
-    def test_of_a_descriptor(self, journal: pathlib.Path, swap: Callable[[pathlib.Path], object]) -> None:
+    @pytest.mark.parametrize("swap", [Path.touch, os.mkfifo, Path.mkdir, str])
+    def test_of_a_descriptor(self, journal: Path, swap: Callable[[Path], object]) -> None:
         """With a descriptor, its very file is read, even under another name, through a new description."""
         with created(journal) as descriptor:
             os.write(descriptor, b"ours")
@@ -114,7 +114,7 @@ class TestReader:
                 assert reading.is_locked(own.fileno())
 
     @pytest.mark.parametrize("kind", ["missing", "folder", "fifo"])
-    def test_what_is_no_file(self, journal: pathlib.Path, kind: str) -> None:
+    def test_what_is_no_file(self, journal: Path, kind: str) -> None:
         """Anything but a file is refused at once, and has no recording."""
         if kind == "folder":
             journal.mkdir()
@@ -126,7 +126,7 @@ class TestReader:
 
 
 class TestRemove:
-    def test_of_others(self, journal: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    def test_of_others(self, journal: Path, tmp_path: Path) -> None:
         """The holder removes its own file only: a replacement by others is kept, also a link back to the file."""
         with created(journal) as descriptor:
             journal.rename(tmp_path / "moved")
@@ -150,7 +150,7 @@ HEADER = {"format": FORMAT, "version": VERSION, "host": {}, "plan": PLAN}
 class Journal:
     """A journal that is written while it is read."""
 
-    def __init__(self, path: pathlib.Path) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.append(json.dumps(HEADER) + "\n")
         self.file = path.open("rb", buffering=0)
@@ -171,7 +171,7 @@ class Journal:
 
 
 @pytest.fixture
-def tail_journal(tmp_path: pathlib.Path) -> Iterator[Journal]:
+def tail_journal(tmp_path: Path) -> Iterator[Journal]:
     """Make a journal with a header."""
     made = Journal(tmp_path / "run.journal.jsonl")
     yield made
@@ -202,7 +202,7 @@ class TestLongLines:
 
 
 class TestHeader:
-    def opened(self, tmp_path: pathlib.Path, first: object, given: Header | None = None) -> Tail:
+    def opened(self, tmp_path: Path, first: object, given: Header | None = None) -> Tail:
         """Open a journal with this first line."""
         path = tmp_path / "run.journal.jsonl"
         path.write_text((first if isinstance(first, str) else json.dumps(first)) + "\n[0,1,2]\n")
@@ -211,7 +211,7 @@ class TestHeader:
             self.samples = [sample for chunk in found.read() for sample in chunk.samples]
         return found
 
-    def test_other_versions(self, tmp_path: pathlib.Path) -> None:
+    def test_other_versions(self, tmp_path: Path) -> None:
         """Unknown keys of an old journal's plan are dropped; a journal of a later version asks for an upgrade."""
         older = {"argv": ["touch", "ran"], "signal_mask": [2], "channel": 3, "max_samples": 7, "redact": None}
         found = self.opened(tmp_path, HEADER | {"plan": PLAN | older, "unknown": 1})
@@ -239,7 +239,7 @@ class TestHeader:
             {key: value for key, value in HEADER.items() if key != "plan"},
         ],
     )
-    def test_wrong(self, tmp_path: pathlib.Path, first: object) -> None:
+    def test_wrong(self, tmp_path: Path, first: object) -> None:
         """A first line that is not a header is refused with the file name."""
         with pytest.raises(SessionFileError, match="run: line 1 is not the header of a journal"):
             self.opened(tmp_path, first)

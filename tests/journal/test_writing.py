@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,24 +14,24 @@ from tests.made_up import full_disk, header
 
 
 @pytest.fixture
-def path(tmp_path: pathlib.Path) -> pathlib.Path:
+def path(tmp_path: Path) -> Path:
     """Return a journal with its first line, as the starter leaves it."""
     file = tmp_path / "run.journal.jsonl"
     file.write_text(json.dumps(header(["rss", "cpu_user"])) + "\n")
     return file
 
 
-def opened(path: pathlib.Path) -> Writer:
+def opened(path: Path) -> Writer:
     """Return a writer for a journal; it lives as long as this process."""
     return Writer(os.open(path, os.O_RDWR | os.O_APPEND))
 
 
-def lines(path: pathlib.Path) -> list[object]:
+def lines(path: Path) -> list[object]:
     """Return all lines but the first."""
     return [json.loads(line) for line in path.read_text().splitlines()[1:]]
 
 
-def test_lines(path: pathlib.Path) -> None:
+def test_lines(path: Path) -> None:
     """A sample is written at once, after the lines before and with the RSS of every process; null is unknown."""
     journal = opened(path)
     journal.line("process", {"id": 0, "name": "é\n"})
@@ -53,7 +53,7 @@ def test_lines(path: pathlib.Path) -> None:
     assert lines(path)[4:] == [[0.1, None, 0.25], [0.2, None, 0.25], [1e6, 2**63, 1e-7]]
 
 
-def test_full_disk_leaves_no_half_line(path: pathlib.Path) -> None:
+def test_full_disk_leaves_no_half_line(path: Path) -> None:
     """While the disk is full, the journal has no partial line; with free space again, everything is there in order."""
     journal = opened(path)
     journal.sample((0.0, [1, 0.5], {}))
@@ -73,7 +73,7 @@ def test_full_disk_leaves_no_half_line(path: pathlib.Path) -> None:
     assert (journal.lost, journal.unwritten) == (0, "")
 
 
-def test_half_line_that_cannot_be_taken_back(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_line_that_cannot_be_taken_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A partial line that stays in the journal damages no other line."""
     journal = opened(path)
     with full_disk(path.stat().st_size + 20), monkeypatch.context() as broken:
@@ -87,7 +87,7 @@ def test_half_line_that_cannot_be_taken_back(path: pathlib.Path, monkeypatch: py
     assert [time for time, *_ in chunk.samples] == [0.0, 0.1, 0.2]
 
 
-def test_full_disk_for_long(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_for_long(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit, the oldest samples are dropped and counted, with a warning."""
     monkeypatch.setattr(writing, "MAX_KEPT", 400)
     journal = opened(path)
@@ -110,7 +110,7 @@ def test_full_disk_for_long(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch)
     ]
 
 
-def test_each_loss_is_reported_separately(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_loss_is_reported_separately(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that is full twice causes two warnings with separate counts; the longest gap is that of one period."""
     monkeypatch.setattr(writing, "MAX_KEPT", 0)
     journal = opened(path)
@@ -127,7 +127,7 @@ def test_each_loss_is_reported_separately(path: pathlib.Path, monkeypatch: pytes
     assert (journal.lost, journal.longest_lost_s, journal.rows) == (8, 4.0, 10)
 
 
-def test_loss_that_lasts_to_the_end(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_that_lasts_to_the_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loss is reported once while the disk is still full: the warning waits with the other lines."""
     monkeypatch.setattr(writing, "MAX_KEPT", 0)
     journal = opened(path)

@@ -6,10 +6,10 @@ Where control groups can be made: made-up trees of version 2, and real groups of
 from __future__ import annotations
 
 import os
-import pathlib
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +30,7 @@ def run(group: LimitedGroup, *words: str) -> subprocess.CompletedProcess[bytes]:
 
 
 class TestMadeUp:
-    def test_limit_of_v2(self, tmp_path: pathlib.Path) -> None:
+    def test_limit_of_v2(self, tmp_path: Path) -> None:
         """Memory is limited, and there is no swap where the kernel counts it."""
         group = LimitedGroup(ParentGroup(str(tmp_path), is_v2=True), 3)
         group.folder.mkdir()
@@ -42,7 +42,7 @@ class TestMadeUp:
         assert (group.folder / "memory.max").read_text() == str(7 * MIB)
         assert (group.folder / "memory.swap.max").read_text() == "0"
 
-    def test_counts_of_v2(self, tmp_path: pathlib.Path) -> None:
+    def test_counts_of_v2(self, tmp_path: Path) -> None:
         """Killed processes and refaults are read from the group's files."""
         group = LimitedGroup(ParentGroup(str(tmp_path), is_v2=True), 3)
         group.folder.mkdir()
@@ -53,7 +53,7 @@ class TestMadeUp:
         assert group.refaults() == 3 * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_files_whose_names_are_no_text(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_whose_names_are_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of mapped files can be written as JSON, whatever is in them."""
     (tmp_path / "5").mkdir()
     (tmp_path / "5/maps").write_bytes(b"7f0-7f1 r--s 0 fe:00 1 /tmp/\xff\xe2\x80\xa8.bin\n7f2-7f3 rw-p 0 00:00 0 \n")
@@ -85,7 +85,7 @@ class TestReal:
         assert not group.folder.exists()
 
 
-def in_cache(file: pathlib.Path) -> bool:
+def in_cache(file: Path) -> bool:
     """Return whether the first bytes of a file come from the page cache."""
     with file.open("rb") as opened:
         try:
@@ -95,7 +95,7 @@ def in_cache(file: pathlib.Path) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the page cache of Linux")
-def test_dropped(tmp_path: pathlib.Path) -> None:
+def test_dropped(tmp_path: Path) -> None:
     """What has just been written is cached, and is not any more after it was dropped."""
     file = tmp_path / "model.bin"
     file.write_bytes(b"x" * MIB)
@@ -108,7 +108,7 @@ def test_dropped(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.fixture
-def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Make a machine on which this process is in a group of version 2 of its own."""
     made = Machine(tmp_path)
     made.belongs_to_v2({"/job": 0})
@@ -120,7 +120,7 @@ def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return made
 
 
-def limits_refused_in(monkeypatch: pytest.MonkeyPatch, *folders: pathlib.Path) -> None:
+def limits_refused_in(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
     """Let these groups have no groups with limits inside."""
 
     def limit(group: LimitedGroup, *_: object) -> None:
@@ -132,7 +132,7 @@ def limits_refused_in(monkeypatch: pytest.MonkeyPatch, *folders: pathlib.Path) -
 
 class TestVersion2:
     @pytest.mark.usefixtures("machine")
-    def test_delegated(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_delegated(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """In a group that was delegated to us we make room: its processes move, and its groups get the controller."""
         limits_refused_in(monkeypatch, tmp_path / "cg")
         job = tmp_path / "cg/job"
@@ -141,7 +141,7 @@ class TestVersion2:
         assert (job / "nncf-tools/cgroup.procs").read_text() == str(os.getpid())
         assert (job / "cgroup.subtree_control").read_text() == "+memory"
 
-    def test_delegated_before(self, tmp_path: pathlib.Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_delegated_before(self, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         """What an earlier search moved is not moved deeper."""
         limits_refused_in(monkeypatch, tmp_path / "cg")
         machine.charge("cg/job/nncf-tools", V2, 0)
@@ -150,7 +150,7 @@ class TestVersion2:
         assert needs.parent_group() == ParentGroup(str(tmp_path / "cg/job"), is_v2=True)
 
 
-def test_no_controller(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a memory controller, no group can be made, and the reason is said."""
     monkeypatch.setattr(needs, "PROC", str(Machine(tmp_path).proc))
 
@@ -160,7 +160,7 @@ def test_no_controller(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) 
 
 class TestScope:
     @pytest.fixture
-    def systemd(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    def systemd(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """Make a stand-in for ``systemd-run``, which writes its words to a file and executes the command."""
         program = tmp_path / "bin/systemd-run"
         program.parent.mkdir()
@@ -170,7 +170,7 @@ class TestScope:
         return program
 
     @pytest.mark.process
-    def test_started_again(self, systemd: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_started_again(self, systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """This program is started again in a scope whose name has our PID and when we began."""
         executed: list[list[str]] = []
         monkeypatch.setattr(os, "execvp", lambda _, words: executed.append(words))
@@ -184,12 +184,12 @@ class TestScope:
         assert scope in words
         assert systemd.with_name("systemd-run.words").read_text().endswith("-- true\n")
 
-    def test_not_again(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_not_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What was started in a scope is not started in another one."""
         name = needs.own_name()
         (tmp_path / "self").mkdir()
         (tmp_path / str(os.getpid())).mkdir()
-        (tmp_path / str(os.getpid()) / "stat").write_bytes(pathlib.Path("/proc/self/stat").read_bytes())
+        (tmp_path / str(os.getpid()) / "stat").write_bytes(Path("/proc/self/stat").read_bytes())
         (tmp_path / "self/cgroup").write_text(f"0::/user.slice/{name}-0.scope\n")
         monkeypatch.setattr(needs, "PROC", str(tmp_path))
         monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("tried"))
@@ -198,7 +198,7 @@ class TestScope:
 
 
 class TestLeftovers:
-    def test_removed(self, tmp_path: pathlib.Path) -> None:
+    def test_removed(self, tmp_path: Path) -> None:
         """Groups whose owner is gone are removed; those of a search that runs, and others, stay."""
         own = LimitedGroup(ParentGroup(str(tmp_path), is_v2=True), 1).folder
         gone = tmp_path / f"nncf-tools-fit-{os.getpid()}-1-2"
@@ -209,7 +209,7 @@ class TestLeftovers:
         assert needs.remove_leftovers(ParentGroup(str(tmp_path), is_v2=True)) == [str(gone)]
         assert {*tmp_path.iterdir()} == {own, *others}
 
-    def test_scopes(self, tmp_path: pathlib.Path) -> None:
+    def test_scopes(self, tmp_path: Path) -> None:
         """The scope of a search that was killed is beside ours, with groups inside."""
         own = tmp_path / f"{needs.own_name()}-0.scope"
         gone = tmp_path / f"nncf-tools-fit-{os.getpid()}-1-0.scope"

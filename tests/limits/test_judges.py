@@ -143,7 +143,7 @@ class TestMaxMemory:
 
 
 class TestLost:
-    @pytest.mark.parametrize(("size_mib", "is_not"), [(310, []), (900, ["not because memory ran out"])])
+    @pytest.mark.parametrize("size_mib, is_not", [(310, []), (900, ["not because memory ran out"])])
     def test_recording_that_breaks_off(self, size_mib: int, is_not: list[str]) -> None:
         """A recording without an end says how it ended only as far as the kernel's counts or a disk show it."""
         session = made_up.session(
@@ -222,7 +222,7 @@ CAUSES = {
 """By case: a run; the cause of its death and its certainty, none without a verdict."""
 
 
-@pytest.mark.parametrize(("of", "expected"), CAUSES.values(), ids=CAUSES)
+@pytest.mark.parametrize("of, expected", CAUSES.values(), ids=CAUSES)
 def test_cause(of: Session, expected: str) -> None:
     """Each way to die has a cause with its certainty; without a sign of the cause there is no verdict."""
     found = verdict(of, MemoryUnit.MiB)
@@ -231,7 +231,7 @@ def test_cause(of: Session, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "is_not"),
+    "last, is_not",
     [
         ({"memory_limits": [limit(700)]}, [NOT_BY_KERNEL, "not because memory ran out"]),
         ({"memory_limits": [limit(310)], **LAST}, [NOT_BY_KERNEL]),

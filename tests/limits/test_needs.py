@@ -57,7 +57,7 @@ def test_machine(machine: Machine) -> None:
 @LINUX
 @pytest.mark.parametrize("belongs", IN_GROUP)
 @pytest.mark.parametrize(
-    ("limit_mib", "used_mib", "expected"),
+    "limit_mib, used_mib, expected",
     [(5, 2, (3, 5)), (0, 2, (None, None)), (2, 3, (0, 2))],
     ids=["limit", "no limit", "above the limit"],
 )
@@ -134,22 +134,20 @@ def test_smallest_of_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "counts"), [(CONTROL_GROUP, True), (THROTTLE, True), (ADDRESS_SPACE, False), (DATA, False)]
+    "kind, counts", [(CONTROL_GROUP, True), (THROTTLE, True), (ADDRESS_SPACE, False), (DATA, False)]
 )
 def test_kinds(kind: str, *, counts: bool) -> None:
     """Limits of address space are not limits of resident memory."""
     assert (effective_limit(session(memory_limits=[limit(400, kind)])) is not None) == counts
 
 
-@pytest.mark.parametrize(("mib", "counts"), [(290, True), (250, False)])
+@pytest.mark.parametrize("mib, counts", [(290, True), (250, False)])
 def test_exceeded(mib: int, *, counts: bool) -> None:
     """A limit that the whole run clearly exceeded holds for a part of it only; RSS may exceed it a little."""
     assert (effective_limit(session(memory_limits=[limit(mib)])) is not None) == counts
 
 
-@pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 %"), (7.6, "95 %"), (8, "100 %"), (9, "112 %"), (0.01, "less than 1 %")]
-)
+@pytest.mark.parametrize("size, text", [(0, "0 %"), (7.6, "95 %"), (8, "100 %"), (9, "112 %"), (0.01, "less than 1 %")])
 def test_share(size: float, text: str) -> None:
     """A share is in whole per cent."""
     assert Effective(CONTROL_GROUP, 8).share_text(size) == text
@@ -184,7 +182,7 @@ def file_systems_found(tmp_path: pathlib.Path, *words: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("mounted", "words", "expected"),
+    "mounted, words, expected",
     [
         ("", "{}/data/model", "cwd=work"),
         ("tmp out data", "{}/data", "cwd=work TMPDIR=tmp output=out argument=data"),
@@ -261,7 +259,7 @@ def test_between_samples() -> None:
     assert found(processes=[process(high_water_mark=340 * MIB)]).floor == 291 * MIB
 
 
-@pytest.mark.parametrize(("read_mib", "comfortable_mib"), [(None, 400), (500, 400), (60, 360)])
+@pytest.mark.parametrize("read_mib, comfortable_mib", [(None, 400), (500, 400), (60, 360)])
 def test_files(read_mib: int | None, comfortable_mib: int) -> None:
     """Files that were read count with their sizes, but with no more than was read."""
     files = [FileRead(path="/a", size=70 * MIB), FileRead(path="/b", size=30 * MIB)]
@@ -271,7 +269,7 @@ def test_files(read_mib: int | None, comfortable_mib: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "is_bound"),
+    "fields, is_bound",
     [
         ({}, False),
         ({"exit": Exit(code=3)}, False),
@@ -288,7 +286,7 @@ def test_cut_short(fields: dict[str, Any], is_bound: bool) -> None:  # noqa: FBT
 
 
 @pytest.mark.parametrize(
-    ("of", "unit", "text"),
+    "of, unit, text",
     [
         (Needs(1 << 30, 1, 2 << 30), "MiB", "a limit of at least 1,024 MiB; with 2,048 MiB no file is read twice"),
         (Needs(6 << 30, 1, 7 << 30), "GiB", "a limit of at least 6.00 GiB; with 7.00 GiB no file is read twice"),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.process, pytest.mark.long]
         for name in ROWS
     ],
 )
-def test_verdict(name: str, tmp_path: pathlib.Path) -> None:
+def test_verdict(name: str, tmp_path: Path) -> None:
     """The verdict on a real death names its cause, and is as sure as the evidence allows."""
     said, is_right = judged(ROWS[name], tmp_path)
 

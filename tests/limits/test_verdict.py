@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import pathlib
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +25,7 @@ from tests.limits.deaths import KILLED, child, counted, logged, run
 from tests.made_up import MIB, marks, mib, session
 
 
-@pytest.mark.parametrize(("at_s", "expected"), [(1.0, (0.5, 200 * MIB)), (0.25, (0.0, 100 * MIB)), (0.0, (None, 0))])
+@pytest.mark.parametrize("at_s, expected", [(1.0, (0.5, 200 * MIB)), (0.25, (0.0, 100 * MIB)), (0.0, (None, 0))])
 def test_sample_before(at_s: float, expected: tuple[float | None, int]) -> None:
     """The sample at the moment itself does not count: what died is gone in it."""
     state = last_state(run(), at_s)
@@ -87,7 +87,7 @@ FOLLOWED, MORE = "killed by SIGTERM, 1.00 s later", "2 more ranks failed after t
 
 
 @pytest.mark.parametrize(
-    ("ends", "machines", "expected"),
+    "ends, machines, expected",
     [
         ("3:-15 2:3", ["box"], f"rank 1: exit status 3; certain; rank 0: {FOLLOWED}"),
         ("2:-15 2:3", ["box"], "rank 1: exit status 3; likely; rank 0: killed by SIGTERM, 0.000 s later"),
@@ -112,7 +112,7 @@ def test_first_rank_that_failed(ends: str, machines: list[str], expected: str) -
 
 
 @pytest.mark.parametrize(
-    ("cause", "name", "expected"),
+    "cause, name, expected",
     [(Cause.TERMINATED, "rank 0", True), (Cause.TERMINATED, "rank 1", False), (Cause.ALLOCATION, "rank 0", False)],
 )
 def test_consequence(cause: str, name: str, *, expected: bool) -> None:
@@ -158,7 +158,7 @@ class TestKernelLog:
 
 
 class TestCounts:
-    def test_after_the_sampler(self, tmp_path: pathlib.Path) -> None:
+    def test_after_the_sampler(self, tmp_path: Path) -> None:
         """What the count of a group rose after the last one that the sampler saw happened after its last sample."""
         (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 7\n")
         group = ControlGroup(folder=str(tmp_path), oom_kills=4)
@@ -168,7 +168,7 @@ class TestCounts:
 
         assert [(rise.from_s, rise.to_s, rise.count) for rise in session.oom_kills] == [(1.0, 1.2, 3)]
 
-    def test_group_that_is_gone(self, tmp_path: pathlib.Path) -> None:
+    def test_group_that_is_gone(self, tmp_path: Path) -> None:
         """A group that was removed says nothing."""
         session = run(KILLED, control_groups=[ControlGroup(folder=str(tmp_path / "gone"), oom_kills=0)])
         take_counts(session)
@@ -188,7 +188,7 @@ OF_MACHINE = (
 HELD = "Killed process 4711 (my (odd) name) total-vm:112168kB, anon-rss:2048kB, file-rss:1024kB, shmem-rss:4kB, UID:0"
 
 
-def log(folder: pathlib.Path, *texts: str, at_us: int = 100_500_000) -> str:
+def log(folder: Path, *texts: str, at_us: int = 100_500_000) -> str:
     """Write records as ``/dev/kmsg`` gives them; return the path."""
     path = folder / "kmsg"
     path.write_text("".join(f"6,{number},{at_us},-;{text}\n" for number, text in enumerate(texts)))
@@ -205,10 +205,10 @@ def found(path: str, *pids: int) -> list[KernelKill]:
 @pytest.fixture
 def first_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this test's PID namespace be the machine's first: the log names PIDs of the first one."""
-    monkeypatch.setattr(verdict_module, "_FIRST_NAMESPACE", pathlib.Path("/proc/self/ns/pid").stat().st_ino)
+    monkeypatch.setattr(verdict_module, "_FIRST_NAMESPACE", Path("/proc/self/ns/pid").stat().st_ino)
 
 
-def test_log_of_another_namespace(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_of_another_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a container the log is unknown: the PIDs in it are not those of the container."""
     monkeypatch.setattr(verdict_module, "_FIRST_NAMESPACE", 1)
 
@@ -216,7 +216,7 @@ def test_log_of_another_namespace(tmp_path: pathlib.Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("first_namespace")
-def test_of_a_group(tmp_path: pathlib.Path) -> None:
+def test_of_a_group(tmp_path: Path) -> None:
     """A victim has the group whose limit was reached, and what it held."""
     path = log(tmp_path, CHOSEN, f"Memory cgroup out of memory: {HELD}")
 
@@ -227,7 +227,7 @@ def test_of_a_group(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.usefixtures("first_namespace")
 @pytest.mark.parametrize(
-    ("texts", "at_us", "groups"),
+    "texts, at_us, groups",
     [
         ([OF_MACHINE, f"Out of memory: {HELD}"], 100_500_000, [None]),
         ([f"Memory cgroup out of memory: {HELD}"], 100_500_000, [""]),
@@ -236,18 +236,18 @@ def test_of_a_group(tmp_path: pathlib.Path) -> None:
     ],
     ids=["machine", "group without a name", "another process", "before the run"],
 )
-def test_victims(tmp_path: pathlib.Path, texts: list[str], at_us: int, groups: list[str | None]) -> None:
+def test_victims(tmp_path: Path, texts: list[str], at_us: int, groups: list[str | None]) -> None:
     """Victims of the run have the group whose limit was reached; None is the machine."""
     assert [kill.group for kill in found(log(tmp_path, *texts, at_us=at_us), 4711)] == groups
 
 
-def test_unreadable(tmp_path: pathlib.Path) -> None:
+def test_unreadable(tmp_path: Path) -> None:
     """Without permission nothing is known."""
     assert kernel_kills({4711}, SINCE_NS, str(tmp_path / "missing")) is None
 
 
 @pytest.mark.usefixtures("first_namespace")
-def test_other_records(tmp_path: pathlib.Path) -> None:
+def test_other_records(tmp_path: Path) -> None:
     """Records of other kinds, and broken ones, are passed over."""
     path = tmp_path / "kmsg"
     path.write_text("nothing\n6,1;short\n6,2,x,-;text\n")

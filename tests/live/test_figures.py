@@ -28,7 +28,7 @@ def test_metrics_in_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "columns", "shown"),
+    "asked, columns, shown",
     [
         ([], ["rss", "anon", "file", "shmem", "swap", "device_memory@nvidia0", "device_used@nvidia0"], DEFAULT),
         (["system"], ["rss", "system"], ["system"]),
@@ -79,7 +79,7 @@ def test_no_trend(used: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("per_s", "free_gib", "expected"),
+    "per_s, free_gib, expected",
     [
         (10 << 20, 1, 102.4),
         (1 << 20, 1, None),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-import pathlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,20 +23,20 @@ def line(value: object) -> bytes:
 
 
 @pytest.fixture
-def path(tmp_path: pathlib.Path) -> pathlib.Path:
+def path(tmp_path: Path) -> Path:
     """Return a journal without samples."""
     path = tmp_path / "run.journal.jsonl"
     path.write_bytes(journal())
     return path
 
 
-def append(path: pathlib.Path, data: bytes) -> None:
+def append(path: Path, data: bytes) -> None:
     """Append to a file."""
     with path.open("ab") as file:
         file.write(data)
 
 
-def test_what_is_appended_is_read(path: pathlib.Path) -> None:
+def test_what_is_appended_is_read(path: Path) -> None:
     """Latest value, its time, the peak and the end follow whole lines."""
     with Follower(path) as follower:
         append(path, line([0.5, 300]) + line([1.0, 200]) + b"nonsense\n[1.5,")
@@ -52,7 +52,7 @@ def test_what_is_appended_is_read(path: pathlib.Path) -> None:
     assert (run.ended, run.exit and run.exit.code) == (True, 3)
 
 
-def test_devices(path: pathlib.Path) -> None:
+def test_devices(path: Path) -> None:
     """Memory of a device is there from the first reading that is not 0 on, in the sample after each reading."""
     found = []
     with Follower(path) as follower:
@@ -68,7 +68,7 @@ def test_devices(path: pathlib.Path) -> None:
     assert follower.run.history.points("rss")[1].tolist() == [300] * 6
 
 
-def test_processes_that_are_alive(path: pathlib.Path) -> None:
+def test_processes_that_are_alive(path: Path) -> None:
     """Processes come and go; their sizes are those of the last sample that has them."""
     with Follower(path) as follower:
         append(path, line({"process": {"id": 1, "pid": 7, "parent": 0, "name": "sh"}}) + line([1.0, 5]))
@@ -83,7 +83,7 @@ def test_processes_that_are_alive(path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("log_line", "journal_line", "end_s", "current"),
+    "log_line, journal_line, end_s, current",
     [
         ({"python": "3.12"}, {}, 3.0, []),
         ({"name": "New"}, {}, 3.0, ["New"]),
@@ -92,8 +92,8 @@ def test_processes_that_are_alive(path: pathlib.Path) -> None:
     ids=["first line of the hook", "first line of the API", "seen by the sampler"],
 )
 def test_exec(  # noqa: PLR0913 — a case
-    path: pathlib.Path,
-    tmp_path: pathlib.Path,
+    path: Path,
+    tmp_path: Path,
     *,
     log_line: dict[str, object],
     journal_line: dict[str, object],
@@ -134,7 +134,7 @@ LATER, OTHER = WINDOW % (0, 7, '"7": [[0, %s]]'), WINDOW % (1, 9, '"8": [[0, 0],
 
 
 @pytest.mark.parametrize(
-    ("lines", "grown"),
+    "lines, grown",
     [
         ([ONE, OTHER, LATER % 2], (RUN, 9.0)),
         (['{"faults": {"process": 0, "t_ns": 1, "threads": {"7": 1, "8": 3}, "lost": 0}}', TWO], (RUN, 5.0)),
@@ -154,7 +154,7 @@ LATER, OTHER = WINDOW % (0, 7, '"7": [[0, %s]]'), WINDOW % (1, 9, '"8": [[0, 0],
         "damaged stack: numbers may mean others",
     ],
 )
-def test_growth(path: pathlib.Path, tmp_path: pathlib.Path, lines: list[str], grown: object) -> None:
+def test_growth(path: Path, tmp_path: Path, lines: list[str], grown: object) -> None:
     """Where memory grew last is read from the helper's log, as far as it was written."""
     log = tmp_path / "run.snapshots.jsonl"
     text = "\n".join([STACKS.strip(), *lines, ""]).replace(" ", "").encode()
@@ -167,7 +167,7 @@ def test_growth(path: pathlib.Path, tmp_path: pathlib.Path, lines: list[str], gr
     assert follower.run.grown == grown
 
 
-def test_recorder_that_lives(path: pathlib.Path) -> None:
+def test_recorder_that_lives(path: Path) -> None:
     """The recorder is alive as long as the lock is held."""
     with Follower(path) as follower, path.open("rb") as sampler:
         fcntl.flock(sampler, fcntl.LOCK_EX)
@@ -178,7 +178,7 @@ def test_recorder_that_lives(path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "mib", "at_s"),
+    "lines, mib, at_s",
     [
         ([[0.5, 300], {"process": {"id": 1, "pid": 101, "high_water_mark": 310 << 20, "end_s": 0.9}}], 310, None),
         ([[0.5, 300], {"process": {"id": 1, "high_water_mark": 310 << 20, "left_out": True}}], 300, 0.5),
@@ -188,7 +188,7 @@ def test_recorder_that_lives(path: pathlib.Path) -> None:
     ],
     ids=["mark of a process", "left out", "mark of all that the command waited for", "rise", "plateau that drifts"],
 )
-def test_peak(path: pathlib.Path, lines: list[Any], mib: float, at_s: float | None) -> None:
+def test_peak(path: Path, lines: list[Any], mib: float, at_s: float | None) -> None:
     """High-water marks raise the peak above the samples; on a plateau, it keeps the time at which it was reached."""
     with Follower(path) as follower:
         for value in lines:
@@ -200,7 +200,7 @@ def test_peak(path: pathlib.Path, lines: list[Any], mib: float, at_s: float | No
     assert at_s in {None, peak.at_s}
 
 
-def test_trend_towards_a_limit(tmp_path: pathlib.Path) -> None:
+def test_trend_towards_a_limit(tmp_path: Path) -> None:
     """The smallest limit of RSS is the run's; the trend is that of RSS there, and of the machine elsewhere."""
     moments = [step / 2 for step in range(40)]
     samples = b"".join(line([at_s, *mib(100 + 2 * at_s, 1000 + 4 * at_s)]) for at_s in moments)

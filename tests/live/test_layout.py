@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
-import pathlib
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from tests.made_up_stacks import frame as frame_of
 from tests.sampler.grouped import Machine as Grouped
 
 RICH = tuple(map(int, importlib.metadata.version("rich").split(".")[:2]))
-GOLDEN = pathlib.Path(__file__).with_name("screens.txt")
+GOLDEN = Path(__file__).with_name("screens.txt")
 PLAIN = ViewSettings(colours=None)
 KEYS = ViewSettings(colours=None, keys=True, state="recording")
 HERE = Machine(is_here=False)
@@ -168,7 +168,7 @@ def test_fits_any_screen(size: tuple[int, int], look: ViewSettings) -> None:
     assert max(map(cell_len, lines)) <= width
 
 
-def test_available_to_the_group(tmp_path: pathlib.Path) -> None:
+def test_available_to_the_group(tmp_path: Path) -> None:
     """If the control group has less than the machine, this is available; it is asked for once a second."""
     grouped = Grouped(tmp_path)
     (grouped.proc / "1007").symlink_to(grouped.proc / "7")

@@ -31,7 +31,7 @@ def told(*commands: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("commands", "expected"),
+    "commands, expected",
     [
         (
             [f"python train.py --config big.yaml --data /data --rank {rank} --lr 1" for rank in (0, 1)],

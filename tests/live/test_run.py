@@ -53,7 +53,7 @@ def test_gaps(interval_s: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("interval_s", "rows", "points"),
+    "interval_s, rows, points",
     [(1.0, [[0.0, np.nan], [1.0, 7.0], [2.0, np.nan]], [7.0, 7.0]), (0.1, [[0.0, 1.0], [1.0, 1.0]], [1.0] * 4)],
     ids=["metric that most samples do not hold", "neighbours that the recorder has merged"],
 )
@@ -91,7 +91,7 @@ def live(text: str, **fields: Any) -> LiveOperations:  # noqa: ANN401 — any fi
 
 
 @pytest.mark.parametrize(
-    ("text", "spans"),
+    "text, spans",
     cases("""
 of those inside, the open ones are named \
 | 1 begin Export 1, 2 begin Tracing 2, 3 end 2, 4 begin Saving 3 \

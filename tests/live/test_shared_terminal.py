@@ -13,7 +13,7 @@ def fed(*data: bytes) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("data", "whole", "held"),
+    "data, whole, held",
     [
         ([b"one\ntwo\nthr"], ["one", "two"], ["thr"]),
         ([b"\r 10%", b"\r 20%", b"\r100%\nnext"], ["100%"], ["next"]),
@@ -92,7 +92,7 @@ def test_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "expected"),
+    "data, expected",
     [
         (b"\x1b[?1049h", True),
         (b"\x1b[?47h", True),

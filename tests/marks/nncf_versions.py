@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import ast
 import json
-import pathlib
 import re
 import sys
 import zipfile
+from pathlib import Path
 
 from nncftools.marks.autoload import catalogued
 
-RESULT = pathlib.Path(__file__).with_suffix(".json")
+RESULT = Path(__file__).with_suffix(".json")
 
 
 def defined(source: bytes) -> set[str]:
@@ -25,7 +25,7 @@ def defined(source: bytes) -> set[str]:
     return methods | {node.name for node in body if isinstance(node, ast.FunctionDef)}
 
 
-def lacking(wheel: pathlib.Path) -> list[str]:
+def lacking(wheel: Path) -> list[str]:
     """Return the catalogued names that a version lacks, as ``module:name``."""
     missing = []
     with zipfile.ZipFile(wheel) as files:
@@ -40,7 +40,7 @@ def lacking(wheel: pathlib.Path) -> list[str]:
 
 def main(wheels: list[str]) -> None:
     """Write the result for these wheels."""
-    found = {wheel.name.split("-")[1]: lacking(wheel) for wheel in map(pathlib.Path, wheels)}
+    found = {wheel.name.split("-")[1]: lacking(wheel) for wheel in map(Path, wheels)}
     in_order = sorted(found, key=lambda version: [int(part) for part in re.findall(r"\d+", version)])
     RESULT.write_text(json.dumps({version: found[version] for version in in_order}, indent=2) + "\n")
 

@@ -64,7 +64,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 
 @pytest.mark.parametrize(
-    ("name", "mib"),
+    "name, mib",
     [("Compile", 0), ("Load", 200), ("Free", -200), ("After", 0), ("Small", 40), ("Short", -40), ("Last", 0)],
 )
 def test_change(session: Session, name: str, mib: int) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import enum
 import functools
 import json
-import pathlib
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -47,7 +47,7 @@ def members(arguments: dict[str, str], *args: object, always: tuple[str, ...] = 
 
 
 @pytest.mark.parametrize(
-    ("form", "value", "expected"),
+    "form, value, expected",
     [
         ("{}", Mode.INT4_SYM, "INT4_SYM"),
         ("{}", TextMode.MIXED, "MIXED"),
@@ -59,7 +59,7 @@ def members(arguments: dict[str, str], *args: object, always: tuple[str, ...] = 
         ("{}", True, "True"),
         ("{}", ["CPU", "GPU"], "[CPU, GPU]"),
         ("{file}", "/tmp/out/q.xml", "q.xml"),
-        ("{file}", pathlib.Path("out/model"), "model"),
+        ("{file}", Path("out/model"), "model"),
         ("{file}", "out/model/", "model"),
         ("{file}", b"/tmp/q.xml", "q.xml"),
         ("to {file}", "q.onnx", "to q.onnx"),
@@ -118,7 +118,7 @@ def test_compiled_function() -> None:
     assert parameters.saved((0, "/a/q.xml"), {}) == "/a/q.xml"
 
 
-@pytest.mark.parametrize(("value", "expected"), [("/a/b.xml", "/a/b.xml"), (None, None), (object(), None), ("", None)])
+@pytest.mark.parametrize("value, expected", [("/a/b.xml", "/a/b.xml"), (None, None), (object(), None), ("", None)])
 def test_saved(value: object, expected: str | None) -> None:
     """The path of what is saved is absolute; an open file has none."""
     parameters = Parameters(compress, {"saves": "out"})

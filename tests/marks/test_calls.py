@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +10,7 @@ from nncftools.marks.calls import Call
 
 
 @pytest.mark.parametrize(
-    ("text", "call"),
+    "text, call",
     [
         ("package.module:function=Name", Call("package.module", "function", "Name")),
         ("module:Class.method=My operation", Call("module", "Class.method", "My operation")),
@@ -41,8 +41,8 @@ def test_a_function_alone() -> None:
         calls.parse(["train"])
 
 
-@pytest.mark.parametrize(("before", "after"), [(None, ""), ("", ""), ("/a:/b", ":/a:/b")])
-def test_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, before: str | None, after: str) -> None:
+@pytest.mark.parametrize("before, after", [(None, ""), ("", ""), ("/a:/b", ":/a:/b")])
+def test_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, before: str | None, after: str) -> None:
     """The hook's folder precedes the old PYTHONPATH; without calls of the user, their variable is not set."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     if before is not None:
@@ -54,7 +54,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, be
     }
 
 
-def test_environment_carries_the_users_calls(tmp_path: pathlib.Path) -> None:
+def test_environment_carries_the_users_calls(tmp_path: Path) -> None:
     """A call whose name is one of the kinds gets that kind."""
     carried = calls.environment(tmp_path, [Call("m", "f", "Mine"), Call("a.b", "C.d", "model loading")])
 

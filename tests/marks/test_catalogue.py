@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,8 +15,8 @@ from nncftools.marks import autoload, calls
 from nncftools.session.nesting import KINDS
 
 FACTS = {"kind", "name", "call", "step", "logged", "leaf", "arguments", "always", "saves", "parameters"}
-FOLDER = pathlib.Path(autoload.__file__).parent / "catalogue"
-STAND_IN = pathlib.Path(__file__).parent / "stand_in"
+FOLDER = Path(autoload.__file__).parent / "catalogue"
+STAND_IN = Path(__file__).parent / "stand_in"
 
 
 def entries() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
@@ -57,7 +57,7 @@ def test_names_are_unambiguous() -> None:
 
 def test_versions_of_nncf() -> None:
     """The table of versions names catalogued functions only, and the version that the catalogue is for lacks none."""
-    lacking = json.loads((pathlib.Path(__file__).parent / "nncf_versions.json").read_text())
+    lacking = json.loads((Path(__file__).parent / "nncf_versions.json").read_text())
     known = {f"{module}:{function}" for _, module, function, _ in entries()}
 
     assert {name for names in lacking.values() for name in names} <= known
@@ -359,7 +359,7 @@ def outline(lines: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("library", _STAND_INS)
-def test_libraries_that_are_not_installed(tmp_path: pathlib.Path, library: str) -> None:
+def test_libraries_that_are_not_installed(tmp_path: Path, library: str) -> None:
     """Functions of a library are marked and return what they returned before; absent functions are skipped silently.
 
     ``python -m benchmarks.quantizers`` runs the real libraries.

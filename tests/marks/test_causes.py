@@ -3,7 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +12,7 @@ from nncftools.marks.line import DEVICE, DISK, MEMORY, cause_of, report
 
 class TestOwn:
     @pytest.mark.parametrize(
-        ("error", "cause"),
+        "error, cause",
         [
             (MemoryError(), MEMORY),
             (OSError(errno.ENOMEM, "Cannot allocate memory"), MEMORY),
@@ -33,7 +33,7 @@ class TestOwn:
         assert cause_of(error) == (cause, error)
 
     @pytest.mark.parametrize(
-        ("text", "cause"),
+        "text, cause",
         [
             ("CUDA error: unable to allocate memory", None),
             ("XPU: not enough memory", None),
@@ -50,7 +50,7 @@ class TestOwn:
 
 
 @pytest.mark.parametrize(
-    ("text", "device"),
+    "text, device",
     [
         ("CUDA out of memory. GPU 1 has a total capacity of 79.15 GiB", "cuda1"),
         ("CUDA out of memory. Tried to allocate 2 GiB (GPU 1; 79.15 GiB total capacity)", "cuda1"),
@@ -58,7 +58,7 @@ class TestOwn:
         ("XPU out of memory. Tried to allocate 2 GiB. GPU 12 has", "xpu12"),
     ],
 )
-def test_device_of_an_exception(text: str, device: str, tmp_path: pathlib.Path) -> None:
+def test_device_of_an_exception(text: str, device: str, tmp_path: Path) -> None:
     """The line of the exception names the device, as torch does."""
     log = tmp_path / "log"
     log.touch()

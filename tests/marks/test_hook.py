@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import os
-import pathlib
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +36,7 @@ def test_the_hook_has_no_newer_syntax() -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("version", ["2.7", "3.7", "3.9", "3.10"])
 @pytest.mark.parametrize("own", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_old_pythons_run_as_without_us(tmp_path: pathlib.Path, version: str, own: bool) -> None:  # noqa: FBT001 — a parameter
+def test_old_pythons_run_as_without_us(tmp_path: Path, version: str, own: bool) -> None:  # noqa: FBT001 — a parameter
     """The program's own sitecustomize runs, nothing is written but the marks, and no trace is left on the path."""
     if own:
         (tmp_path / "sitecustomize.py").write_text("import sys\nsys.stdout.write('own ')\n", encoding="utf-8")
@@ -78,7 +78,7 @@ if __name__ == "__main__":
 PYTHONS = ["3.14", pytest.param("3.15", marks=pytest.mark.long)]
 
 
-def events(folder: pathlib.Path, version: str, *words: str) -> list[dict[str, Any]]:
+def events(folder: Path, version: str, *words: str) -> list[dict[str, Any]]:
     """Run the script, whose function is to be marked, with options of this Python; return the lines of its log."""
     log = folder / "log"
     log.touch()
@@ -98,7 +98,7 @@ def events(folder: pathlib.Path, version: str, *words: str) -> list[dict[str, An
 @pytest.mark.process
 @pytest.mark.parametrize("version", PYTHONS)
 @pytest.mark.parametrize(
-    ("options", "is_marked"),
+    "options, is_marked",
     [
         ("-P", True),
         ("-W error", True),
@@ -112,7 +112,7 @@ def events(folder: pathlib.Path, version: str, *words: str) -> list[dict[str, An
         ),
     ],
 )
-def test_options(tmp_path: pathlib.Path, version: str, options: str, is_marked: bool) -> None:  # noqa: FBT001 — the same
+def test_options(tmp_path: Path, version: str, options: str, is_marked: bool) -> None:  # noqa: FBT001 — the same
     """The hook works with each option of newer Pythons, but for those that switch off all variables."""
     found = events(tmp_path, version, options)
 
@@ -122,13 +122,13 @@ def test_options(tmp_path: pathlib.Path, version: str, options: str, is_marked: 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("method", "version"),
+    "method, version",
     [
         ("forkserver", "3.12"),
         *(pytest.param(method, "3.14", marks=pytest.mark.long) for method in ("forkserver", "spawn", "interpreter")),
     ],
 )
-def test_function_of_the_script_in_workers(tmp_path: pathlib.Path, version: str, method: str) -> None:
+def test_function_of_the_script_in_workers(tmp_path: Path, version: str, method: str) -> None:
     """A function of the script is marked in workers and other interpreters, where the script has another name."""
     begun = [
         (line["pid"], line["tid"]) for line in events(tmp_path, version, "|", method) if line.get("event") == "begin"

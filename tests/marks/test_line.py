@@ -3,12 +3,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -34,7 +34,7 @@ def test_quoted_is_json(text: str) -> None:
 @pytest.mark.process
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /proc")
 @pytest.mark.parametrize(
-    ("took_ns", "has_one_thread", "has_child", "is_known"),
+    "took_ns, has_one_thread, has_child, is_known",
     [
         (1_000_000, False, False, True),
         (3_000_000, False, False, False),
@@ -191,7 +191,7 @@ def test_numbers_of_operations_are_the_apis() -> None:
 class TestUnwritten:
     """Lines that cannot be written wait for the next one that can."""
 
-    def test_too_many(self, tmp_path: pathlib.Path) -> None:
+    def test_too_many(self, tmp_path: Path) -> None:
         """Beyond 64 KiB, lines are dropped and counted; the number is written once."""
         log = os.fsencode(tmp_path / "log")
         for number in range(1000):
@@ -207,7 +207,7 @@ class TestUnwritten:
 
     @pytest.mark.process
     @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")  # pytest-xdist has a thread in each
-    def test_forked(self, tmp_path: pathlib.Path) -> None:
+    def test_forked(self, tmp_path: Path) -> None:
         """A forked child does not write its parent's lines."""
         log = os.fsencode(tmp_path / "log")
         line.append(log, "parent\n")
@@ -221,7 +221,7 @@ class TestUnwritten:
         assert (tmp_path / "log").read_text() == "child\nparent\nend\n"
 
     @pytest.mark.process
-    def test_full(self, tmp_path: pathlib.Path) -> None:
+    def test_full(self, tmp_path: Path) -> None:
         """A line that was written in part comes again, after a note; at its end, a program writes what waits."""
         program = f"""
 import resource
@@ -243,12 +243,12 @@ limit(resource.RLIM_INFINITY)
 
 
 @pytest.mark.parametrize(
-    ("is_own", "owner", "has_second_name", "content"),
+    "is_own, owner, has_second_name, content",
     [(True, None, False, b"mark\n"), (False, None, False, b""), (True, None, True, b""), (False, 0, False, b"mark\n")],
     ids=["ours", "another user's", "with a second name", "another user's at first"],
 )
 def test_owner_of_the_log(  # noqa: PLR0913 — the columns of the table
-    tmp_path: pathlib.Path,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     *,
     is_own: bool,
@@ -271,14 +271,14 @@ def test_owner_of_the_log(  # noqa: PLR0913 — the columns of the table
 
 
 @pytest.mark.parametrize("name", ["missing", "missing/log", "."])
-def test_append_makes_nothing(tmp_path: pathlib.Path, name: str) -> None:
+def test_append_makes_nothing(tmp_path: Path, name: str) -> None:
     """A missing log, or one that is not a file, causes no error, and nothing is created."""
     line.append(os.fsencode(tmp_path / name), "text\n")
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_append_lets_the_programs_exceptions_pass(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_lets_the_programs_exceptions_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error that a signal handler of the program raises during a write is not mistaken for an unwritable log."""
     log = tmp_path / "log"
     log.touch()
@@ -291,7 +291,7 @@ def test_append_lets_the_programs_exceptions_pass(tmp_path: pathlib.Path, monkey
         line.append(os.fsencode(log), "text\n")
 
 
-def test_only_a_file_is_written(tmp_path: pathlib.Path) -> None:
+def test_only_a_file_is_written(tmp_path: Path) -> None:
     """A FIFO in place of the log gets nothing, and is not waited for."""
     path = tmp_path / "log"
     os.mkfifo(path)
@@ -410,14 +410,14 @@ found = own(), [child.pid for child in found]
         assert [pid for pid, _ in found["descendants"]] == pids
         assert "listed" not in found
 
-    @pytest.mark.parametrize(("number", "expected"), [(16, 16), (17, None)])
+    @pytest.mark.parametrize("number, expected", [(16, 16), (17, None)])
     def test_crowd(self, number: int, expected: int | None) -> None:
         """More than 16 are unknown, which is not none."""
         found = self.result(f"sleepers({number})\nfound = own()").get("descendants")
 
         assert (None if found is None else len(found)) == expected
 
-    @pytest.mark.parametrize(("failures", "expected"), [(1, True), (2, False)])
+    @pytest.mark.parametrize("failures, expected", [(1, True), (2, False)])
     def test_reaped_meanwhile(self, failures: int, expected: bool) -> None:  # noqa: FBT001 — a parameter
         """When a child is gone after it was listed, everything is read again, once; then it is unknown."""
         found = self.result(f"""

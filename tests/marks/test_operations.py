@@ -4,11 +4,11 @@ import asyncio
 import inspect
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from nncftools.marks.operations import mark_from_outside
 
 
 @pytest.fixture
-def log(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Send marks to an empty log, as in a recorded run."""
     path = tmp_path / "marks.jsonl"
     path.touch()
@@ -28,12 +28,12 @@ def log(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path
     return path
 
 
-def lines(log: pathlib.Path) -> list[dict[str, Any]]:
+def lines(log: Path) -> list[dict[str, Any]]:
     """Return the lines of the log."""
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def test_mark_operation(log: pathlib.Path) -> None:
+def test_mark_operation(log: Path) -> None:
     """A mark is one line with its moment, process and thread."""
     nncftools.mark_operation('Export "ü"')
     (line,) = lines(log)
@@ -44,7 +44,7 @@ def test_mark_operation(log: pathlib.Path) -> None:
 
 
 @pytest.mark.process
-def test_number_of_a_program(log: pathlib.Path) -> None:
+def test_number_of_a_program(log: Path) -> None:
     """The first mark of a program has its number, which forks and copies of our modules share; exec makes another."""
     again = "import nncftools; nncftools.mark_operation('new')"
     code = (
@@ -78,7 +78,7 @@ def test_number_of_a_program_of_several_interpreters() -> None:
     assert first == second
 
 
-def test_exceptions_pass_and_are_named(log: pathlib.Path) -> None:
+def test_exceptions_pass_and_are_named(log: Path) -> None:
     """An exception ends the operation, is named in its end line, and propagates."""
     with pytest.raises(KeyError, match="mine"), nncftools.operation("Export"):
         raise KeyError("mine")
@@ -86,14 +86,14 @@ def test_exceptions_pass_and_are_named(log: pathlib.Path) -> None:
     assert lines(log)[1]["error"] == "KeyError"
 
 
-def around(log: pathlib.Path) -> list[tuple[str, str]]:
+def around(log: Path) -> list[tuple[str, str]]:
     """Return the name of each operation, and that of the one around it."""
     begun = [line for line in lines(log) if line.get("event") != "end"]
     names = {0: "", **{line["op"]: line["name"] for line in begun if "op" in line}}
     return [(line["name"], names[line["in"]]) for line in begun]
 
 
-def test_tasks_stand_beside_each_other(log: pathlib.Path) -> None:
+def test_tasks_stand_beside_each_other(log: Path) -> None:
     """Parallel tasks are not inside of one another, but inside of what was open where they were made."""
 
     async def task(name: str) -> None:
@@ -117,7 +117,7 @@ def test_tasks_stand_beside_each_other(log: pathlib.Path) -> None:
     ]
 
 
-def test_threads_stand_beside_the_main_thread(log: pathlib.Path) -> None:
+def test_threads_stand_beside_the_main_thread(log: Path) -> None:
     """A thread is inside of no operation, unless it runs in a copy of the context."""
 
     def work(name: str) -> None:
@@ -137,7 +137,7 @@ def test_threads_stand_beside_the_main_thread(log: pathlib.Path) -> None:
     ]
 
 
-def test_what_runs_later_is_marked_to_its_end(log: pathlib.Path) -> None:
+def test_what_runs_later_is_marked_to_its_end(log: Path) -> None:
     """Decorated coroutine and generator functions are marked while they run, and stay what they are."""
 
     @nncftools.operation("coroutine")
@@ -165,7 +165,7 @@ def test_what_runs_later_is_marked_to_its_end(log: pathlib.Path) -> None:
     ]
 
 
-def test_a_function_is_decorated_once_for_all(log: pathlib.Path) -> None:
+def test_a_function_is_decorated_once_for_all(log: Path) -> None:
     """A method is marked, too, and a decorated function may call itself."""
 
     class Model:
@@ -180,7 +180,7 @@ def test_a_function_is_decorated_once_for_all(log: pathlib.Path) -> None:
     assert around(log) == [("run", ""), ("run", "run"), ("run", "run")]
 
 
-def test_one_object_for_parallel_tasks(log: pathlib.Path) -> None:
+def test_one_object_for_parallel_tasks(log: Path) -> None:
     """Each block ends its own operation, also if several tasks use one object."""
     shared = nncftools.operation("shared")
 
@@ -211,10 +211,10 @@ def test_without_a_recording(path: str | None, monkeypatch: pytest.MonkeyPatch) 
         done = True
 
     assert done
-    assert not pathlib.Path("/no").exists()
+    assert not Path("/no").exists()
 
 
-def test_from_outside(log: pathlib.Path) -> None:
+def test_from_outside(log: Path) -> None:
     """A mark from outside names no process."""
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     mark_from_outside(descriptor, "Export", "shell")
@@ -233,13 +233,13 @@ def test_own_log_is_shared_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     there = first.exists()
     release_log()
 
-    assert first == second == pathlib.Path(known)
+    assert first == second == Path(known)
     assert there
     assert not first.exists()
     assert VARIABLE not in os.environ
 
 
-def test_log_of_the_recording_around(log: pathlib.Path) -> None:
+def test_log_of_the_recording_around(log: Path) -> None:
     """Inside a recorded run, marks go to the run's log, which is kept."""
     assert acquire_log() == log
     release_log()

@@ -3,8 +3,8 @@ from __future__ import annotations
 import io
 import json
 import os
-import pathlib
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -119,7 +119,7 @@ LOGS = {
 }
 
 
-@pytest.mark.parametrize(("lines", "marks", "warnings"), LOGS.values(), ids=LOGS)
+@pytest.mark.parametrize("lines, marks, warnings", LOGS.values(), ids=LOGS)
 def test_log(lines: str, marks: str, warnings: str) -> None:
     """Lines that cannot be read or were not written are counted; what is outside of the recording is left out."""
     of = taken(*lines.splitlines())
@@ -164,7 +164,7 @@ EXECS = {
 }
 
 
-@pytest.mark.parametrize(("execs", "lines", "expected"), EXECS.values(), ids=EXECS)
+@pytest.mark.parametrize("execs, lines, expected", EXECS.values(), ids=EXECS)
 def test_exec(execs: list[ExecLine], lines: str, expected: str) -> None:
     """What is open when a process runs another program ends then: at its first line, or when that was noticed."""
     of = run()
@@ -176,7 +176,7 @@ def test_exec(execs: list[ExecLine], lines: str, expected: str) -> None:
 
 
 class TestLog:
-    @pytest.mark.parametrize(("pid", "rss", "expected"), [(100, 30, 30), (7, 30, None), (100, None, None)])
+    @pytest.mark.parametrize("pid, rss, expected", [(100, 30, 30), (7, 30, None), (100, None, None)])
     def test_end_of_code(self, pid: int, rss: int | None, expected: int | None) -> None:
         """What a watched Python held when its code had ended is known; its line is not another program."""
         of = run()
@@ -191,7 +191,7 @@ class TestLog:
         assert watched.rss == ([0, 300, 0] if expected is None else [0, expected, 30, 0])
 
     @pytest.mark.parametrize("way", ["removed", "replaced", "emptied", "there"])
-    def test_log_that_is_gone(self, tmp_path: pathlib.Path, way: str) -> None:
+    def test_log_that_is_gone(self, tmp_path: Path, way: str) -> None:
         """A log that was removed, replaced or emptied while the command ran lacks marks, which a warning says."""
         path = tmp_path / "run.marks.jsonl"
         path.write_bytes(b" " + log({"event": "begin", "op": 2, "name": "a", "pid": 100, "start_s": 1}).read())
@@ -209,7 +209,7 @@ class TestLog:
         assert len(of.warnings) == notes.is_gone
         assert of.marks[0].error == ("end unknown" if notes.is_gone else "unfinished")
 
-    def test_disk_that_is_full_at_the_end(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_disk_that_is_full_at_the_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What programs could not write until their end is not in the log: a warning says that it may be so."""
         path = tmp_path / "run.marks.jsonl"
         path.write_bytes(b" " + log({"event": "begin", "op": 2, "name": "a", "pid": 100, "start_s": 1}).read())
@@ -245,7 +245,7 @@ class TestLog:
         }
 
     @pytest.mark.parametrize(
-        ("redaction", "arguments", "saved"),
+        "redaction, arguments, saved",
         [
             (Redaction(), "***, INT4", "/out/model.pt"),
             (Redaction(["model"]), "***, INT4", "/out/***.pt"),
@@ -291,27 +291,27 @@ class TestLog:
 
 
 class TestSidecar:
-    def write(self, folder: pathlib.Path, text: str, name: str = "run.marks.csv") -> pathlib.Path:
+    def write(self, folder: Path, text: str, name: str = "run.marks.csv") -> Path:
         """Write a sidecar."""
         (folder / name).write_text(text)
         return folder / name
 
     @pytest.mark.parametrize(
-        ("text", "complaint"),
+        "text, complaint",
         [
             ("name,start_s\na,1\n,2\n", "run.marks.csv: line 3: a `name` that is not empty expected"),
             ("name,start_s\na,soon\n", "run.marks.csv: line 2: "),
             ("name,start_s\na,99\n", "'a' begins at 99.000 s, which is not within the recording (10.00 s)"),
         ],
     )
-    def test_wrong(self, tmp_path: pathlib.Path, text: str, complaint: str) -> None:
+    def test_wrong(self, tmp_path: Path, text: str, complaint: str) -> None:
         """An invalid row is refused with file, line and what was expected."""
         with pytest.raises(NncfToolsError) as error:
             read_sidecar(self.write(tmp_path, text), run())
 
         assert complaint in str(error.value)
 
-    def test_written_and_read_again(self, tmp_path: pathlib.Path) -> None:
+    def test_written_and_read_again(self, tmp_path: Path) -> None:
         """A sidecar that profile writes is read back unchanged, one operation per line."""
         marks = [
             Mark(name="out", start_s=1, end_s=4, pid=1, source="auto", kind="Export", call="f", error="KeyError"),
@@ -337,7 +337,7 @@ class TestSidecar:
 
     @pytest.mark.parametrize("session_name", ["run.json", "run.json.gz", "run.journal.jsonl"])
     @pytest.mark.parametrize("ending", [".marks.json", ".marks.jsonl", ".marks.csv"])
-    def test_found_beside(self, tmp_path: pathlib.Path, session_name: str, ending: str) -> None:
+    def test_found_beside(self, tmp_path: Path, session_name: str, ending: str) -> None:
         """A sidecar next to a session or journal is found by its name."""
         (tmp_path / f"run{ending}").touch()
 
@@ -371,7 +371,7 @@ where the sampler reads no marks |  | 0.3=100 0.6=400 0.9=400 | 0.3-0.6
 """By case: when the mark rose to 400 MiB, the marks in MiB that the process read itself, and when the mark rose now."""
 
 
-@pytest.mark.parametrize(("rise", "readings", "expected"), cases(NARROWED))
+@pytest.mark.parametrize("rise, readings, expected", cases(NARROWED))
 def test_narrowed(rise: str, readings: str, expected: str) -> None:
     """A rise lies after the last reading below the mark, and before the first one that reached it; so does the peak."""
     of = session({"rss": mib(100, 100, 100)}, processes=[process()])
@@ -393,9 +393,9 @@ def test_narrowed(rise: str, readings: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("saved", "expected"), [("m.xml", 107), ("n.xml", 3), ("m.onnx", 55), ("other.bin", 9), ("folder", 12)]
+    "saved, expected", [("m.xml", 107), ("n.xml", 3), ("m.onnx", 55), ("other.bin", 9), ("folder", 12)]
 )
-def test_weights_beside_a_model_count(tmp_path: pathlib.Path, saved: str, expected: int) -> None:
+def test_weights_beside_a_model_count(tmp_path: Path, saved: str, expected: int) -> None:
     """A model's file counts with the weights beside it, a folder with all that is in it."""
     sizes = {"m.xml": 7, "m.bin": 100, "n.xml": 3, "m.onnx": 5, "m.onnx_data": 50, "other.bin": 9}
     for name, size in {**sizes, "folder/a": 5, "folder/inner/b": 7}.items():
@@ -405,7 +405,7 @@ def test_weights_beside_a_model_count(tmp_path: pathlib.Path, saved: str, expect
     assert measure_size(tmp_path / saved) == expected
 
 
-def test_what_is_gone_is_unknown(tmp_path: pathlib.Path) -> None:
+def test_what_is_gone_is_unknown(tmp_path: Path) -> None:
     """A file that was removed has no size; marks that saved nothing have none either."""
     marks = [
         Mark(name="a", start_s=0, saved=str(tmp_path / "gone")),
@@ -443,13 +443,13 @@ LOADED = {
 """By what kept a process with the hook from marking."""
 
 
-@pytest.mark.parametrize(("command", "reason"), REASONS.items())
+@pytest.mark.parametrize("command, reason", REASONS.items())
 def test_no_hook(command: str, reason: str) -> None:
     """The reason why no hook was loaded is named: an isolated Python."""
     assert reason in explain_missing_marks([Process(id=7, name="python", command=command.split())], 0, 0)
 
 
-@pytest.mark.parametrize(("cause", "reason"), LOADED.items())
+@pytest.mark.parametrize("cause, reason", LOADED.items())
 def test_no_marks(cause: str, reason: str) -> None:
     """The reason why a program with the hook marked nothing is named: another user, root or clock, other times."""
     apart = [] if cause in {"late", ""} else [cause]
@@ -462,7 +462,7 @@ def test_no_marks(cause: str, reason: str) -> None:
 GONE = "the marks log was removed, replaced or emptied: marks are missing"
 
 
-def test_command_that_removes_the_log(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
+def test_command_that_removes_the_log(tmp_path: Path, nncf_tools: Run) -> None:
     """What was marked before is kept, and the report says that more is missing: not that nothing was called."""
     (tmp_path / "work.py").write_text("def work():\n    pass\n")
     program = (

@@ -27,7 +27,7 @@ def wrong(data: str, name: str = "x.marks.jsonl", start: Start = START) -> tuple
 
 
 @pytest.mark.parametrize(
-    ("text", "name"),
+    "text, name",
     [
         ('[{"name": "a", "start_s": 1, "end_s": 2.5}, {"name": "b", "start_s": 3}]', "x.json"),
         ('{"name": "a", "start_s": 1, "end_s": 2.5}\n\n{"name": "b", "start_s": 3}', "x.jsonl"),
@@ -78,7 +78,7 @@ def test_times(row: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "complaint"),
+    "row, complaint",
     [
         ('{"start_s": 1}', "a `name` that is not empty expected"),
         ('{"name": "a"}', "`start_s` (seconds from the start), `start` (seconds, or ISO 8601 with zone) or `t_ns`"),
@@ -104,7 +104,7 @@ def test_wrong_rows(row: str, complaint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "name", "message"),
+    "content, name, message",
     [
         (b"[1, 2", "x.json", r"^x\.json: not a list of marks: Input data was truncated"),
         (b"[" * 2_000_000, "x.json", "not a list of marks"),

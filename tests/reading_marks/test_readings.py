@@ -85,7 +85,7 @@ no lines, as by psutil | 2 |  | ?
 """By case: the other processes, the sampler's lines, and the MiB of the tree at 0.3 s; ≈ is an estimate."""
 
 
-@pytest.mark.parametrize(("family", "lines", "expected"), cases(CASES))
+@pytest.mark.parametrize("family, lines, expected", cases(CASES))
 def test_tree(family: str, lines: str, expected: str) -> None:
     """A process that read 50 MiB and no descendants had none; the sample that its mark triggers has the others."""
     assert tree(reader(lines, family).at(0.3, OWN, ALONE)) == expected
@@ -166,7 +166,7 @@ RSS_ERRORS = {
 """By system, release, machine and number of CPUs: KiB."""
 
 
-@pytest.mark.parametrize(("text", "kib"), RSS_ERRORS.items())
+@pytest.mark.parametrize("text, kib", RSS_ERRORS.items())
 def test_rss_error(text: str, kib: int) -> None:
     """RSS is off by a batch of pages for each CPU, from Linux 6.2 to where /proc was made exact again."""
     system, release, machine, cpus = text.split()

@@ -225,7 +225,7 @@ COUNTED = {
 }
 
 
-@pytest.mark.parametrize(("limit", "lines", "expected"), COUNTED.values(), ids=COUNTED)
+@pytest.mark.parametrize("limit, lines, expected", COUNTED.values(), ids=COUNTED)
 def test_counted_together(limit: int, lines: str, expected: str) -> None:
     """Beyond a limit in each operation, operations of a name are one line, and a warning has their number."""
     of = run()
@@ -249,7 +249,7 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize(("lines", "expected"), ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("lines, expected", ENDS.values(), ids=ENDS)
 def test_ends(lines: str, expected: list[float]) -> None:
     """A task that never ended lasts as long as its process; a profiler's moment ends with the next on any thread."""
     of = run()

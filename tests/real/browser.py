@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pathlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
@@ -63,7 +63,7 @@ class Page:
 
 
 @contextlib.contextmanager
-def opened(browser: str, profile: pathlib.Path) -> Iterator[Page]:
+def opened(browser: str, profile: Path) -> Iterator[Page]:
     """Start a browser with one page, and end it."""
     their_input, to_browser = os.pipe()
     from_browser, their_output = os.pipe()

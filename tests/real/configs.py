@@ -7,16 +7,16 @@ torch and transformers. ``check DIR`` compares the classes with the weights of s
 from __future__ import annotations
 
 import json
-import pathlib
 import struct
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
-SETTINGS = json.loads(pathlib.Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+SETTINGS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 KINDS: dict[str, dict[str, Any]] = SETTINGS["kinds"]
 _MASKED = {"bert", "albert", "distilbert"}
 _SEQUENCE = {"bart", "t5"}
@@ -35,7 +35,7 @@ def make(config: Any) -> Iterable[tuple[str, torch.Tensor]]:  # noqa: ANN401 —
     return model.named_parameters()
 
 
-def write(kind: str, folder: pathlib.Path) -> None:
+def write(kind: str, folder: Path) -> None:
     """Write config and header of a model."""
     settings = {**SETTINGS["all"], **KINDS[kind]}
     while True:
@@ -57,7 +57,7 @@ def write(kind: str, folder: pathlib.Path) -> None:
         file.truncate(8 + len(encoded) + end)
 
 
-def check(folder: pathlib.Path) -> list[str]:
+def check(folder: Path) -> list[str]:
     """Return how the weights of a slice differ from those that the classes make of the slice's config."""
     data = (folder / "model.safetensors").read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
@@ -72,7 +72,7 @@ def check(folder: pathlib.Path) -> list[str]:
 
 def main(words: list[str]) -> None:
     """Write all models, or check slices: a line of JSON says what went wrong, by name."""
-    task, root = words[0], pathlib.Path(words[1])
+    task, root = words[0], Path(words[1])
     failed: dict[str, list[str]] = {}
     for kind in KINDS:
         try:

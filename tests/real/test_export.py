@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +17,7 @@ TASKS = {
 }
 
 
-def test_export_is_recorded_and_reported(
-    model: pathlib.Path, real_environment: dict[str, str], tmp_path: pathlib.Path
-) -> None:
+def test_export_is_recorded_and_reported(model: Path, real_environment: dict[str, str], tmp_path: Path) -> None:
     """The sampled peak of a real export is within 5 % of the process's own ru_maxrss, and its report says so."""
     target = ["optimum-cli", "export", "openvino", "--model", str(model), *TASKS[model.name], "out"]
     words = command_line("monitor --type rss -o session.json --", *target)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +13,7 @@ from nncftools.errors import NncfToolsError
 from tests.conftest import Run
 
 pytestmark = pytest.mark.real
-CONFIGS = pathlib.Path(__file__).parent / "configs.py"
+CONFIGS = Path(__file__).parent / "configs.py"
 REFUSED = {
     "albert": "layers that share the same weights cannot be left out",
     "bart": "it is an encoder and a decoder",
@@ -33,7 +33,7 @@ AutoTokenizer.from_pretrained(model).save_pretrained(out)
 
 @pytest.mark.parametrize("more", [[], ["--from-config"]], ids=["weights", "config"])
 def test_export(
-    nncf_tools: Run, llama: pathlib.Path, real_environment: dict[str, str], tmp_path: pathlib.Path, more: list[str]
+    nncf_tools: Run, llama: Path, real_environment: dict[str, str], tmp_path: Path, more: list[str]
 ) -> None:
     """The peak of an export of 16 layers is known from 2, 4 and 6 of them to 5 %, and bytes written to 1 %."""
     subprocess.run(["python", "-c", _WRITE, llama, tmp_path / "model"], env=real_environment, check=True, timeout=300)
@@ -52,7 +52,7 @@ def test_export(
     assert known["operation"]
 
 
-def test_configs(real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:
+def test_configs(real_environment: dict[str, str], tmp_path: Path) -> None:
     """Slices of 40 architectures have just the weights that transformers' classes expect, or are refused truly."""
 
     def run(task: str, folder: str) -> dict[str, list[str]]:

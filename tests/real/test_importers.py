@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import pathlib
 import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -44,7 +44,7 @@ outer()
 class Recorded:
     """One run, recorded by another tool and by ``nncf-tools monitor`` around it."""
 
-    def __init__(self, folder: pathlib.Path, environment: dict[str, str]) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
         self._environment = environment
 
@@ -56,7 +56,7 @@ class Recorded:
 
 
 @pytest.fixture
-def recorded(tmp_path: pathlib.Path, real_environment: dict[str, str]) -> Recorded:
+def recorded(tmp_path: Path, real_environment: dict[str, str]) -> Recorded:
     """Return what records in a folder of its own."""
     return Recorded(tmp_path, real_environment)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pathlib
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.conftest import HANGING_S, burner, command_line
 pytestmark = pytest.mark.real
 
 
-def test_torchrun(tmp_path: pathlib.Path, real_environment: dict[str, str]) -> None:
+def test_torchrun(tmp_path: Path, real_environment: dict[str, str]) -> None:
     """Three workers of torchrun record themselves at the same time, and their recordings are merged."""
     (tmp_path / "meeting").mkdir()
     command = burner("rank", tmp_path / "meeting")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pathlib
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.real
 _MOST_RUNS = 3
 
 
-def recorded(words: list[str], environment: dict[str, str], folder: pathlib.Path) -> tuple[Session, BuildUp]:
+def recorded(words: list[str], environment: dict[str, str], folder: Path) -> tuple[Session, BuildUp]:
     """Profile a command, again if little was seen; return the session and the build-up of its peak.
 
     Where other programs keep all cores busy, readings come late: 81 % was seen once beside five busy processes.
@@ -34,7 +34,7 @@ def is_seen(found: BuildUp) -> bool:
     return found.sum_of(SEEN, PROGRAM, SHARED) >= 0.9 * found.size
 
 
-def recorded_once(words: list[str], environment: dict[str, str], folder: pathlib.Path) -> tuple[Session, BuildUp]:
+def recorded_once(words: list[str], environment: dict[str, str], folder: Path) -> tuple[Session, BuildUp]:
     """Profile a command; return the session and the build-up of its peak."""
     file = folder / "run.json"
     done = subprocess.run(
@@ -65,7 +65,7 @@ def packages(found: BuildUp) -> set[str]:
     return {package_of(frame.file) for part in found.parts for frame in part.stack}
 
 
-def test_export(llama: pathlib.Path, real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:
+def test_export(llama: Path, real_environment: dict[str, str], tmp_path: Path) -> None:
     """An export by optimum-cli."""
     session, found = recorded(export(llama, tmp_path / "ir"), real_environment, tmp_path)
 
@@ -78,7 +78,7 @@ def test_export(llama: pathlib.Path, real_environment: dict[str, str], tmp_path:
     }
 
 
-def test_compression_and_quantization(real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:
+def test_compression_and_quantization(real_environment: dict[str, str], tmp_path: Path) -> None:
     """A compression of weights with AWQ and scale estimation, and a quantization, by NNCF."""
     session, found = recorded(["python", str(HERE / "steps.py")], real_environment, tmp_path)
 

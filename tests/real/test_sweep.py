@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import csv
 import os
-import pathlib
 import signal
 import subprocess
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -15,7 +15,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.real
 
-DOCS = pathlib.Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 QUICK = ["fp32", "int8", "int4", "scale estimation"]
 NAMES = ["", *QUICK[1:]]
 SLOW_S = 300
@@ -24,7 +24,7 @@ SLOW_S = 300
 class Sweep(NamedTuple):
     """A sweep of the random Llama."""
 
-    folder: pathlib.Path
+    folder: Path
     words: list[str]
     environment: dict[str, str]
 
@@ -58,14 +58,14 @@ def prose(name: str, start: int, count: int) -> str:
 
 @pytest.fixture(scope="module")
 def swept(
-    llama: pathlib.Path, real_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    llama: Path, real_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Sweep, str, float]:
     """Sweep the quick grid; kill it in the middle, and go on. Return the output of the second, and when int8 ended."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "text.txt").write_text(prose("operations", 800, 400))
     (folder / "calibration.txt").write_text(prose("internals/truth", 0, 3000))
     (folder / "prompts.txt").write_text("The sampler\nA peak is\nMemory\n")
-    python = pathlib.Path(os.environ["NNCF_TOOLS_REAL"]).resolve() / "bin" / "python"
+    python = Path(os.environ["NNCF_TOOLS_REAL"]).resolve() / "bin" / "python"
     options = ["--output", "results.csv", "--text", "text.txt", "--calibration", "calibration.txt"]
     options += ["--prompts", "prompts.txt", "--python", str(python)]
     sweep = Sweep(folder, command_line("sweep --model", llama, *options), real_environment)
@@ -131,12 +131,12 @@ def test_table_and_picture_come_of_it(swept: tuple[Sweep, str, float]) -> None:
 
 
 def test_other_kinds_of_models_are_swept(
-    swept: tuple[Sweep, str, float], real_environment: dict[str, str], tmp_path: pathlib.Path
+    swept: tuple[Sweep, str, float], real_environment: dict[str, str], tmp_path: Path
 ) -> None:
     """A classifier in OpenVINO's format is quantized with the user's data, and has the user's score."""
     sweep = swept[0]
     python = sweep.words[sweep.words.index("--python") + 1]
-    kind = pathlib.Path(__file__).with_name("classifier.py")
+    kind = Path(__file__).with_name("classifier.py")
     subprocess.run([python, kind, "classifier.xml"], env=real_environment, cwd=tmp_path, check=True, timeout=SLOW_S)
     options = ["--kind", kind, "--output", "results.csv", "--python", python, "--only", "mixed"]
     words = command_line("sweep --model classifier.xml", *options)

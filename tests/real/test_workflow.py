@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +17,7 @@ from tests.conftest import command_line
 
 pytestmark = pytest.mark.real
 
-HERE = pathlib.Path(__file__).parent
+HERE = Path(__file__).parent
 VERSIONS = HERE.parent / "marks" / "nncf_versions.json"
 HANGING_S = 900
 CLOCKS = re.compile(rb"\d+:\d\d:\d\d")
@@ -60,7 +60,7 @@ def run(words: list[str], environment: dict[str, str]) -> subprocess.CompletedPr
 
 
 def profiled(
-    words: list[str], environment: dict[str, str], file: pathlib.Path
+    words: list[str], environment: dict[str, str], file: Path
 ) -> tuple[Session, subprocess.CompletedProcess[bytes]]:
     """Run a command under ``profile``; return the session and what was printed."""
     done = run([*command_line("profile --details --plot -o", file, "--"), *words], environment)
@@ -72,7 +72,7 @@ def top_level(session: Session) -> list[str]:
     return [f"{mark.name} {mark.call}" for mark in session.marks if mark.depth == 0]
 
 
-def export(llama: pathlib.Path, out: pathlib.Path) -> list[str]:
+def export(llama: Path, out: Path) -> list[str]:
     """Return the command that exports the random Llama to OpenVINO in full precision."""
     options = ["--task", "text-generation", "--weight-format", "fp32"]
     return ["optimum-cli", "export", "openvino", "--model", str(llama), *options, str(out)]
@@ -83,16 +83,14 @@ def is_listed(operation: Operation, session: Session) -> bool:
     return operation.depth == 0 and operation.duration_s >= session.duration_s / 100
 
 
-def test_workflow_is_named_and_unchanged(
-    llama: pathlib.Path, real_environment: dict[str, str], tmp_path: pathlib.Path
-) -> None:
+def test_workflow_is_named_and_unchanged(llama: Path, real_environment: dict[str, str], tmp_path: Path) -> None:
     """Each step of an unchanged script is an operation, in order; it prints byte for byte what it prints alone."""
     run(export(llama, tmp_path / "ir"), real_environment)
     words = ["python", str(HERE / "workflow.py"), str(tmp_path / "ir"), str(tmp_path)]
     run(words, real_environment)  # compiles an extension of NNCF, the first time
     alone = run(words, real_environment)
     session, marked = profiled(words, real_environment, tmp_path / "run.json")
-    facts = {pathlib.Path(model.path).name: model.facts for model in session.models}
+    facts = {Path(model.path).name: model.facts for model in session.models}
     report = " ".join(marked.stderr.decode().split())
 
     assert CLOCKS.sub(b"", marked.stdout) == CLOCKS.sub(b"", alone.stdout)
@@ -106,7 +104,7 @@ def test_workflow_is_named_and_unchanged(
     assert (tmp_path / "run.png").stat().st_size > 10_000
 
 
-def test_export_is_named(llama: pathlib.Path, real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:
+def test_export_is_named(llama: Path, real_environment: dict[str, str], tmp_path: Path) -> None:
     """An export by optimum-cli is loading, export and saving on the top level."""
     session, _ = profiled(export(llama, tmp_path / "ir"), real_environment, tmp_path / "run.json")
 
@@ -116,14 +114,12 @@ def test_export_is_named(llama: pathlib.Path, real_environment: dict[str, str], 
         "Saving optimum.exporters.openvino.save_model",
         "Export optimum.exporters.openvino.export_tokenizer",
     }
-    assert [pathlib.Path(model.path).name for model in session.models] == ["openvino_model.xml"]
+    assert [Path(model.path).name for model in session.models] == ["openvino_model.xml"]
 
 
-def test_quantization_by_torchao_is_named(
-    llama: pathlib.Path, real_environment: dict[str, str], tmp_path: pathlib.Path
-) -> None:
+def test_quantization_by_torchao_is_named(llama: Path, real_environment: dict[str, str], tmp_path: Path) -> None:
     """Quantization is marked where the program or transformers calls torchao, and the results are the same."""
-    program = pathlib.Path(quantizers.__file__).with_name("with_torchao.py")
+    program = Path(quantizers.__file__).with_name("with_torchao.py")
     words = ["python", str(program), str(llama), str(tmp_path / "quantized")]
     alone = run(words, real_environment)
     session, marked = profiled(words, real_environment, tmp_path / "run.json")
@@ -132,7 +128,7 @@ def test_quantization_by_torchao_is_named(
     assert list_operations(session) == LIBRARIES["torchao"].operations.strip().splitlines()
 
 
-def test_steps_of_the_installed_nncf(real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:
+def test_steps_of_the_installed_nncf(real_environment: dict[str, str], tmp_path: Path) -> None:
     """All listed functions are marked, but for those that this NNCF lacks by the table: these without a warning."""
     session, done = profiled(["python", str(HERE / "catalogued.py")], real_environment, tmp_path / "run.json")
     version = (
@@ -144,7 +140,7 @@ def test_steps_of_the_installed_nncf(real_environment: dict[str, str], tmp_path:
     assert not any("nothing is marked" in warning for warning in session.warnings)
 
 
-def test_steps_of_a_compression(real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:
+def test_steps_of_a_compression(real_environment: dict[str, str], tmp_path: Path) -> None:
     """Inside of a compression and of a quantization are the steps of NNCF, with the inferences of each."""
     session, _ = profiled(["python", str(HERE / "steps.py")], real_environment, tmp_path / "run.json")
     inside: dict[str, list[str]] = {}

@@ -5,9 +5,9 @@ reads and compiles that; quantizes the ONNX and the OpenVINO model, too; compres
 It knows nothing of nncf-tools. Runs in the environment of requirements.txt.
 """
 
-import pathlib
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import nncf
 import numpy as np
@@ -56,7 +56,7 @@ def agreement(compiled: openvino.CompiledModel, data: Iterable[tuple[torch.Tenso
     return float(np.mean([(compiled(batch.numpy())[0].argmax(1) == label.numpy()).mean() for batch, label in data]))
 
 
-def main(llama: pathlib.Path, out: pathlib.Path) -> None:
+def main(llama: Path, out: Path) -> None:
     """Run all steps, and write into ``out``."""
     torch.manual_seed(7)
     data = images(4)
@@ -98,4 +98,4 @@ def main(llama: pathlib.Path, out: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rich.color import ColorSystem
 
@@ -34,7 +34,7 @@ def replayed(session: nncftools.Session, moments: Sequence[float]) -> Iterator[R
 class Followed:
     """A journal that grows, as ``watch`` and ``--live`` follow it."""
 
-    def __init__(self, journal: pathlib.Path) -> None:
+    def __init__(self, journal: Path) -> None:
         self._follower = Follower(journal)
 
     def read(self) -> Run:
@@ -77,7 +77,7 @@ def status(run: Run) -> str:
 class Tapped:
     """A journal that grows, as the pytest plugin reads it."""
 
-    def __init__(self, journal: pathlib.Path) -> None:
+    def __init__(self, journal: Path) -> None:
         self._tap = LiveReader(1.0)
         self._tap._file = file = reading.reader(journal)
         self._tap._recording = Recording(file, str(journal))

@@ -13,18 +13,18 @@ import hashlib
 import io
 import json
 import os
-import pathlib
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
 import nncftools
 from tests.recorded import entries
 
-JOURNALS = pathlib.Path(__file__).parents[1] / "data" / "journals"
-FOLDER = pathlib.Path(__file__).parents[1] / "golden" / "recorded"
+JOURNALS = Path(__file__).parents[1] / "data" / "journals"
+FOLDER = Path(__file__).parents[1] / "golden" / "recorded"
 JOURNAL, MARKS, SNAPSHOTS = ".journal.jsonl", ".marks.jsonl", ".snapshots.jsonl"
 NAMES = sorted(path.name.partition(".")[0] for path in JOURNALS.glob(f"*{JOURNAL}.gz"))
 _DIGITS = 12
@@ -47,7 +47,7 @@ def logs(name: str) -> Logs:
     )
 
 
-def write(folder: pathlib.Path, journal: Iterable[bytes], marks: Iterable[bytes], snapshots: Iterable[bytes]) -> None:
+def write(folder: Path, journal: Iterable[bytes], marks: Iterable[bytes], snapshots: Iterable[bytes]) -> None:
     """Write the files of a recording as they lie while it runs."""
     for ending, lines in ((JOURNAL, journal), (MARKS, marks), (SNAPSHOTS, snapshots)):
         data = b"".join(lines)
@@ -58,7 +58,7 @@ def write(folder: pathlib.Path, journal: Iterable[bytes], marks: Iterable[bytes]
             path.unlink(missing_ok=True)
 
 
-def reported(folder: pathlib.Path) -> str:
+def reported(folder: Path) -> str:
     """Return the session that ``report --format session`` makes of a recording, or its error."""
     journal = f"run{JOURNAL}"
     words = ["nncf-tools", "report", journal, "--format", "session", "-o", "read.json", "--force"]
@@ -87,8 +87,8 @@ def _rounded(text: str) -> float:
 
 
 @contextlib.contextmanager
-def _inside(folder: pathlib.Path) -> Iterator[None]:
-    before = pathlib.Path.cwd()
+def _inside(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
     os.chdir(folder)
     try:
         yield
@@ -128,7 +128,7 @@ class Reading(NamedTuple):
 def sessions_of(log: str) -> Callable[..., Iterator[Reading]]:
     """Return what yields the session of each number of lines of a log, or of some, beside the other logs."""
 
-    def sessions(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:
+    def sessions(of: Logs, folder: Path, every: int = 1) -> Iterator[Reading]:
         lines = getattr(of, log)
         for number in _numbers(lines)[::every]:
             write(folder, *of._replace(**{log: lines[:number]}))
@@ -137,10 +137,10 @@ def sessions_of(log: str) -> Callable[..., Iterator[Reading]]:
     return sessions
 
 
-def sessions_of_damage(kind: str) -> Callable[[Logs, pathlib.Path], Iterator[Reading]]:
+def sessions_of_damage(kind: str) -> Callable[[Logs, Path], Iterator[Reading]]:
     """Return what yields the session of a journal that is broken in the middle of each line, or has lost the line."""
 
-    def sessions(of: Logs, folder: pathlib.Path) -> Iterator[Reading]:
+    def sessions(of: Logs, folder: Path) -> Iterator[Reading]:
         for number, line in enumerate(of.journal):
             rest = [line[: len(line) // 2]] if kind == "broken" else [b"{\n", *of.journal[number + 1 :]]
             write(folder, [*of.journal[:number], *rest], of.marks, of.snapshots)
@@ -149,7 +149,7 @@ def sessions_of_damage(kind: str) -> Callable[[Logs, pathlib.Path], Iterator[Rea
     return sessions
 
 
-def live_line_by_line(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:
+def live_line_by_line(of: Logs, folder: Path, every: int = 1) -> Iterator[Reading]:
     """Yield what the live view shows as the journal grows by a line at a time, and the other logs with it.
 
     It reads each line, and shows every one, or some.
@@ -164,7 +164,7 @@ def live_line_by_line(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterato
     followed.close()
 
 
-def live_at_once(of: Logs, folder: pathlib.Path) -> Iterator[Reading]:
+def live_at_once(of: Logs, folder: Path) -> Iterator[Reading]:
     """Yield what the live view shows first, when it is opened after each number of lines."""
     for number in _numbers(of.journal)[1:]:
         write(folder, *_together(of, number))
@@ -173,7 +173,7 @@ def live_at_once(of: Logs, folder: pathlib.Path) -> Iterator[Reading]:
         followed.close()
 
 
-def plugin_line_by_line(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:  # noqa: ARG001 — as the others
+def plugin_line_by_line(of: Logs, folder: Path, every: int = 1) -> Iterator[Reading]:  # noqa: ARG001 — as the others
     """Yield the samples that the pytest plugin reads as the journal grows by a line at a time."""
     if not _is_of_plugin(of):
         return
@@ -210,7 +210,7 @@ def _together(of: Logs, number: int) -> Logs:
     return Logs(of.journal[:number], *(lines[: round(len(lines) * part)] for lines in of[1:]))
 
 
-def golden(name: str) -> pathlib.Path:
+def golden(name: str) -> Path:
     """Return the file with the lines of a recording."""
     return FOLDER / f"{name}.txt"
 
@@ -223,7 +223,7 @@ def in_full(name: str) -> dict[str, int]:
     return {f"{name}.{which}.txt": number for which, number in numbers.items()}
 
 
-def whole(name: str, number: int, folder: pathlib.Path) -> str:
+def whole(name: str, number: int, folder: Path) -> str:
     """Return the session of so many lines of the journal, beside the other logs."""
     of = logs(name)
     write(folder, of.journal[:number], of.marks, of.snapshots)
@@ -236,14 +236,14 @@ COLOURS = ("STANDARD", "EIGHT_BIT", "TRUECOLOR")
 PRESSED = ("", "?", "m", "mm", "mmmmmm", "l", "lj", " ", "s/+-x\x1b")
 
 
-def loaded(name: str, folder: pathlib.Path) -> nncftools.Session:
+def loaded(name: str, folder: Path) -> nncftools.Session:
     """Return the session of a whole recording, with its operations."""
     write(folder, *logs(name))
     reported(folder)
     return nncftools.Session.load(folder / "read.json")
 
 
-def frames(name: str, folder: pathlib.Path) -> str:
+def frames(name: str, folder: Path) -> str:
     """Return what ``replay`` shows of a recording at some moments, in all sizes, and in ASCII."""
     moments = entries.replayed(loaded(name, folder), MOMENTS)
     return "".join(
@@ -254,7 +254,7 @@ def frames(name: str, folder: pathlib.Path) -> str:
     )
 
 
-def screens(name: str, folder: pathlib.Path) -> str:
+def screens(name: str, folder: Path) -> str:
     """Return what ``replay`` shows at one moment, in all sizes and media."""
     *_, run = entries.replayed(loaded(name, folder), MOMENTS[:2])
     shown = ""
@@ -268,7 +268,7 @@ def screens(name: str, folder: pathlib.Path) -> str:
     return shown
 
 
-def followed(name: str, folder: pathlib.Path) -> str:
+def followed(name: str, folder: Path) -> str:
     """Return what the live view shows of half a recording, and of all of it, when it began with the first line."""
     of = logs(name)
     numbers = {len(of.journal) // 2, len(of.journal)}
@@ -276,7 +276,7 @@ def followed(name: str, folder: pathlib.Path) -> str:
     return "".join(_titled(f"{reading.lines} lines", reading.text.splitlines()) for reading in shown)
 
 
-def pressed(name: str, folder: pathlib.Path) -> str:
+def pressed(name: str, folder: Path) -> str:
     """Return what ``replay`` shows at one moment after keys were pressed."""
     *_, run = entries.replayed(loaded(name, folder), MOMENTS[:2])
     return "".join(_titled(repr(keys), entries.frame(run, SCREEN, keys=keys)) for keys in PRESSED)
@@ -301,7 +301,7 @@ def main() -> None:
     for path in FOLDER.iterdir():
         path.unlink()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
+        folder = Path(temporary)
         for name in NAMES:
             readings = [reading for read in (QUICK | LONG).values() for reading in read(logs(name), folder)]
             golden(name).write_text("".join(f"{reading.line}\n" for reading in readings), encoding="utf-8")

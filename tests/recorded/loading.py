@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import pathlib
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from tests.conftest import HANGING_S
 
-FOLDER = pathlib.Path(__file__).parents[1] / "golden" / "loaded"
-ROOT = pathlib.Path(__file__).parents[2]
+FOLDER = Path(__file__).parents[1] / "golden" / "loaded"
+ROOT = Path(__file__).parents[2]
 OURS = "nncftools", "_nncf_tools_marks"
 """Where our modules are: the hook loads some under a name of their own."""
 _LISTED = "import time:"
@@ -53,17 +53,17 @@ def modules(text: str) -> set[str]:
     return set(lines) - {"imported package"}
 
 
-def of_python(words: Sequence[str], folder: pathlib.Path, **environment: str) -> set[str]:
+def of_python(words: Sequence[str], folder: Path, **environment: str) -> set[str]:
     """Return what a Python with these arguments loads."""
     return modules(_run([*_NOTE, *words], folder, **environment).stderr)
 
 
-def _run(words: Sequence[str], folder: pathlib.Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def _run(words: Sequence[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "80", **environment}
     return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=HANGING_S, check=True)
 
 
-def of_recording(words: Sequence[str], folder: pathlib.Path) -> dict[str, set[str]]:
+def of_recording(words: Sequence[str], folder: Path) -> dict[str, set[str]]:
     """Return what the processes of a recording load: the command line, the sampler, and the helper if there is one."""
     python = folder / "python"
     python.write_text(
@@ -78,38 +78,38 @@ def of_recording(words: Sequence[str], folder: pathlib.Path) -> dict[str, set[st
     return found
 
 
-def bare(folder: pathlib.Path, *options: str) -> set[str]:
+def bare(folder: Path, *options: str) -> set[str]:
     """Return what a Python loads by itself."""
     return of_python([*options, "-c", ""], folder)
 
 
-def monitor(folder: pathlib.Path) -> dict[str, set[str]]:
+def monitor(folder: Path) -> dict[str, set[str]]:
     """Return what `monitor --quiet` loads in the command line and in the sampler."""
     return of_recording(["monitor", "--quiet", "--no-plot", "-o", "run.json", "--", "true"], folder)
 
 
-def profile(folder: pathlib.Path) -> dict[str, set[str]]:
+def profile(folder: Path) -> dict[str, set[str]]:
     """Return what `profile --stacks` loads in sampler and helper, for a program that grows."""
     python = [sys.executable, "-c", _HOLDS, str(ROOT)]
     return of_recording(["profile", "--quiet", "--stacks", "-i", "0.02", "-o", "run.json", "--", *python], folder)
 
 
-def marked(folder: pathlib.Path, program: str) -> set[str]:
+def marked(folder: Path, program: str) -> set[str]:
     """Return what the hook, and what is called of us, loads in a program that is profiled."""
     words = ["profile", "--quiet", "--no-stacks", "-o", "run.json", "--", *_NOTE, "-c", program]
     return modules(_run([sys.executable, "-m", OURS[0], *words], folder).stderr)
 
 
-def _help(folder: pathlib.Path) -> set[str]:
+def _help(folder: Path) -> set[str]:
     return of_python(["-m", OURS[0], "--help"], folder)
 
 
-def _imported(folder: pathlib.Path) -> set[str]:
+def _imported(folder: Path) -> set[str]:
     return of_python(["-c", "import nncftools"], folder)
 
 
 ISOLATED = ("-I", "-S")
-LISTS: dict[str, tuple[Callable[[pathlib.Path], set[str]], tuple[str, ...]]] = {
+LISTS: dict[str, tuple[Callable[[Path], set[str]], tuple[str, ...]]] = {
     "help": (_help, ()),
     "import": (_imported, ()),
     "hook": (lambda folder: marked(folder, ""), ()),
@@ -121,13 +121,13 @@ LISTS: dict[str, tuple[Callable[[pathlib.Path], set[str]], tuple[str, ...]]] = {
 """What is looked at, and the options of the Python that runs it."""
 
 
-def _inner(folder: pathlib.Path) -> pathlib.Path:
+def _inner(folder: Path) -> Path:
     inner = folder / "profile"
     inner.mkdir()
     return inner
 
 
-def foreign(name: str, folder: pathlib.Path) -> set[str]:
+def foreign(name: str, folder: Path) -> set[str]:
     """Return the modules of others that one of the lists is of."""
     find, options = LISTS[name]
     return {module for module in find(folder) - bare(folder, *options) if module.partition(".")[0] not in OURS}
@@ -151,7 +151,7 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in LISTS:
         with tempfile.TemporaryDirectory() as folder:
-            names = sorted(foreign(name, pathlib.Path(folder)))
+            names = sorted(foreign(name, Path(folder)))
         lines = [releases(name), *names]
         (FOLDER / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
         print(f"{name}: {len(names)}")

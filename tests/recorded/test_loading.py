@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pathlib
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +19,7 @@ pytestmark = [
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if name in SLOW else ()) for name in loading.LISTS]
 )
-def test_no_further_module_of_others_is_loaded(name: str, tmp_path: pathlib.Path) -> None:
+def test_no_further_module_of_others_is_loaded(name: str, tmp_path: Path) -> None:
     """A process loads no module of the standard library, or of another package, that it did not load before."""
     releases, before = loading.listed(name)
     if releases != loading.releases(name):

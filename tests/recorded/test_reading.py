@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import itertools
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +26,7 @@ QUICK = {"operations.frames.txt", "stacks.frames.txt", "children.keys.txt", "nes
 """What is shown in the fast suite."""
 
 
-def differing(name: str, kind: str, folder: pathlib.Path) -> list[tuple[str | None, str | None]]:
+def differing(name: str, kind: str, folder: Path) -> list[tuple[str | None, str | None]]:
     """Return the lines of a golden of one kind of reading that are not as they were, and those of now."""
     now = [reading.line for reading in (golden.QUICK | golden.LONG)[kind](golden.logs(name), folder)]
     return [pair for pair in itertools.zip_longest(before(name, kind), now) if pair[0] != pair[1]]
@@ -40,7 +40,7 @@ def before(name: str, kind: str) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", golden.QUICK)
-def test_some_cuts_read_as_they_did(name: str, kind: str, tmp_path: pathlib.Path) -> None:
+def test_some_cuts_read_as_they_did(name: str, kind: str, tmp_path: Path) -> None:
     """At every 25th line of a log, report, live view and pytest plugin make the same of what was written as before."""
     expected = before(name, kind)
     found = [reading.line for reading in golden.QUICK[kind](golden.logs(name), tmp_path, 25)]
@@ -52,7 +52,7 @@ def test_some_cuts_read_as_they_did(name: str, kind: str, tmp_path: pathlib.Path
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", golden.QUICK)
-def test_a_cut_recording_reads_as_it_did(name: str, kind: str, tmp_path: pathlib.Path) -> None:
+def test_a_cut_recording_reads_as_it_did(name: str, kind: str, tmp_path: Path) -> None:
     """However many lines of a log were written, report, live view and pytest plugin make the same of them as before."""
     assert differing(name, kind, tmp_path) == []
 
@@ -60,13 +60,13 @@ def test_a_cut_recording_reads_as_it_did(name: str, kind: str, tmp_path: pathlib
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", golden.LONG)
-def test_a_damaged_recording_reads_as_it_did(name: str, kind: str, tmp_path: pathlib.Path) -> None:
+def test_a_damaged_recording_reads_as_it_did(name: str, kind: str, tmp_path: Path) -> None:
     """A journal with half a line at its end, or without one of its lines, reads as before; so does one read at once."""
     assert differing(name, kind, tmp_path) == []
 
 
-@pytest.mark.parametrize(("file", "name", "number"), [(f, n, k) for n in NAMES for f, k in golden.in_full(n).items()])
-def test_three_sessions_in_full(file: str, name: str, number: int, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("file, name, number", [(f, n, k) for n in NAMES for f, k in golden.in_full(n).items()])
+def test_three_sessions_in_full(file: str, name: str, number: int, tmp_path: Path) -> None:
     """The sessions of the first sample, of half the journal and of all of it are equal to the letter."""
     assert golden.whole(name, number, tmp_path) == (golden.FOLDER / file).read_text(encoding="utf-8")
 
@@ -84,7 +84,7 @@ def test_every_kind_of_line_is_there(log: str) -> None:
 @pytest.mark.parametrize(
     "file", [pytest.param(file, marks=() if file in QUICK else pytest.mark.long) for file in golden.SHOWN]
 )
-def test_what_is_shown(file: str, tmp_path: pathlib.Path) -> None:
+def test_what_is_shown(file: str, tmp_path: Path) -> None:
     """``replay`` in all sizes and media and after keys, and the live view show a recording as they did."""
     show, name = golden.SHOWN[file]
 

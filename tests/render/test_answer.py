@@ -41,7 +41,7 @@ def rows(of: Session, unit: MemoryUnit = MemoryUnit.MiB, most: int = 4) -> list[
 
 
 @pytest.mark.parametrize(
-    ("of", "expected"),
+    "of, expected",
     [
         (session(name="", peaks={}), "Peak memory unknown"),
         (session(name="", marks=nested("Loop", "Run", "Run")), ", during Loop › Run"),
@@ -55,7 +55,7 @@ def test_headline(of: Session, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("view", "expected"),
+    "view, expected",
     [
         (View(["system"]), "run: Peak System 900 MiB, 1.0 s after the start"),
         (View(["system", "rss"]), "run: Peak memory 300 MiB, 0.5 s after the start"),
@@ -108,7 +108,7 @@ def test_largest_holder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    "fields, expected",
     [
         ({"floor": Floor(size=200 * MIB, at_s=0.5)}, "Would work with 200 MiB · took 1.0 s"),
         ({"floor": Floor(size=200 * MIB, at_s=0.5), "exit": Exit(signal=9)}, "Needs more than 200 MiB · took 1.0 s"),
@@ -128,7 +128,7 @@ def test_sufficient(fields: dict[str, Any], expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "peak", "expected"),
+    "held, peak, expected",
     [
         ("63M", 300, ""),
         ("64M", 321, ""),

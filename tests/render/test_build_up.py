@@ -40,7 +40,7 @@ def test_width(width: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "at_s", "between_s", "why"),
+    "operation, at_s, between_s, why",
     [
         (None, None, (0.5, 0.2), "0.5 s is not before 0.2 s"),
         (None, None, (0.5, 0.5), "0.5 s is not before 0.5 s"),
@@ -60,7 +60,7 @@ def test_wrong_choices(
 
 
 @pytest.mark.parametrize(
-    ("operation", "title"),
+    "operation, title",
     [
         ("Step", "Peak of Step at 0.980 s: RSS 500.0 MiB"),
         ("Step (1)", "Peak of Step (1) at 0.480 s: RSS 400.0 MiB"),

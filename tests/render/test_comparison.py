@@ -58,7 +58,7 @@ def brief(of: Comparison, *gates: str) -> list[str]:
 
 class TestBrief:
     @pytest.mark.parametrize(
-        ("peak", "duration_s", "expected"),
+        "peak, duration_s, expected",
         [
             (1100, 1.0, ("rose by 100.0 MiB (1,000 → 1,100 MiB, +10.0%)", "did not change (1.00 s)")),
             (900, 2.0, ("fell by 100.0 MiB (1,000 → 900 MiB, -10.0%)", "rose by 1.00 s (1.00 → 2.00 s, +100.0%)")),
@@ -74,7 +74,7 @@ class TestBrief:
         assert lines[:3] == [f"Peak memory {expected[0]}", f"Duration {expected[1]}", ""]
 
     @pytest.mark.parametrize(
-        ("base", "new", "expected"),
+        "base, new, expected",
         rows("""
 100 101 102 103 104 | 200 201 202 203 204 | , more than the spread of 5 and 5 runs
 200 201 202 203 204 | 100 101 102 103 104 | , more than the spread of 5 and 5 runs
@@ -102,7 +102,7 @@ class TestBrief:
 
 class TestText:
     @pytest.mark.parametrize(
-        ("seconds", "expected"),
+        "seconds, expected",
         [
             ((0.5, 0.25), ("s", "0.500", "0.250")),
             ((12.5, 13), ("s", "12.50", "13.00")),
@@ -144,7 +144,7 @@ class TestText:
 
 
 @pytest.mark.parametrize(
-    ("changes", "peak", "expected"),
+    "changes, peak, expected",
     [
         ([("load", "b.py load", 98)], 109.8, "most of it b.py load, +98 MiB"),
         ([("load", "b.py load", 120.6)], 109.8, "all of it b.py load; other code holds less"),

@@ -149,7 +149,7 @@ class TestSmall:
         assert self.left(*[named(duration_s=0.9)] * 50, named(duration_s=10)) == list(range(1, 52))
 
     @pytest.mark.parametrize(
-        ("fields", "shown"),
+        "fields, shown",
         [
             ({"has_peak": True}, True),
             ({"has_peak": None}, True),
@@ -172,7 +172,7 @@ class TestSmall:
 class TestNotes:
     """The mark of the peak in a table."""
 
-    @pytest.mark.parametrize(("span", "note"), [((0, 0.45), "after"), ((0.55, 1), "before")])
+    @pytest.mark.parametrize("span, note", [((0, 0.45), "after"), ((0.55, 1), "before")])
     def test_just_outside(self, span: tuple[float, float], note: str) -> None:
         """The nearest operation is marked as such."""
         columns = {"rss": mib(*[100] * 5, 300, *[100] * 5), "time_s": [place / 10 for place in range(11)]}

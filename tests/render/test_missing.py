@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pathlib
 import re
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,9 +67,9 @@ def lose_ptrace() -> None:
     ctypes.CDLL(None).prctl(24, 19, 0, 0, 0)
 
 
-def future_python(folder: pathlib.Path) -> dict[str, str]:
+def future_python(folder: Path) -> dict[str, str]:
     """Return the variables that make Python 3.10 load a library that is called that of 3.16."""
-    library = next(pathlib.Path(python("3.10")).parents[1].glob("lib/libpython3.10.so.1.0"), None)
+    library = next(Path(python("3.10")).parents[1].glob("lib/libpython3.10.so.1.0"), None)
     if library is None:
         pytest.skip("this Python 3.10 has no library")
     shutil.copy(library, folder / "libpython3.16.so.1.0")
@@ -88,11 +88,11 @@ def run(
     name, _, options = line.partition(" ")
     done = nncf_tools(f"{name} -q --no-plot -o run.json {options}", *words, env=env, preexec_fn=before)
     assert done.returncode == 0, done.stderr
-    return missing_line(Session.load(pathlib.Path("run.json")))
+    return missing_line(Session.load(Path("run.json")))
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in a folder of the test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -166,7 +166,7 @@ EXPECTED = {
 @pytest.mark.parametrize("name", ["-I", *(pytest.param(name, marks=LONG) for name in [*EXPECTED][1:])])
 def test_expected(nncf_tools: Run, name: str) -> None:
     """What was expected and is missing is one sentence: what, why, and what to do."""
-    pathlib.Path("python3").symlink_to("/bin/sleep")  # too small to be read, however long a busy machine takes
+    Path("python3").symlink_to("/bin/sleep")  # too small to be read, however long a busy machine takes
     words, beginning, rest = EXPECTED[name]
     found = run(nncf_tools, *words)
 
@@ -203,7 +203,7 @@ def test_chroot(nncf_tools: Run) -> None:
 
 
 @pytest.mark.long
-def test_future_python(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_future_python(nncf_tools: Run, tmp_path: Path) -> None:
     """The stacks of a Python that is newer than nncf-tools cannot be read."""
     found = run(nncf_tools, "monitor --stacks --", python("3.10"), "-c", GROWS, env=future_python(tmp_path))
 
@@ -212,7 +212,7 @@ def test_future_python(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("version", "sentence"),
+    "version, sentence",
     [
         ("3.9", OLD.format("3.9")),
         ("3.7", OLD.format("3.7")),
@@ -243,7 +243,7 @@ def test_python_below_another_one(nncf_tools: Run) -> None:
 
 
 @pytest.mark.long
-def test_renamed_python(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_renamed_python(nncf_tools: Run, tmp_path: Path) -> None:
     """A Python under another name is found by its library; its stacks are read."""
     (tmp_path / "worker").symlink_to(python("3.11"))
     shutil.copy(python("3.11"), tmp_path / "renamed")

@@ -66,7 +66,7 @@ COUNTED = {"count": 211, "total_s": 3.0, "longest_s": 0.25}
 
 
 @pytest.mark.parametrize(
-    ("spans", "fields", "line"),
+    "spans, fields, line",
     [
         (
             "0-0.5 1-1.25 2-3 3.5-4",
@@ -104,7 +104,7 @@ def compiling(number: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("operations", "depth", "expected"),
+    "operations, depth, expected",
     [
         (compiling(14), 1, FINDING),
         (compiling(14), 2, FINDING.replace("Quantization", "Bias correction")),

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import html
-import pathlib
 import re
 from math import nan
+from pathlib import Path
 
 import pytest
 from matplotlib import rc_context
@@ -18,7 +18,7 @@ def one(*rss: float | None) -> Curve:
     return curve(session({"rss": mib(*rss)}))
 
 
-def words(groups: list[tuple[str, list[Curve]]], folder: pathlib.Path) -> list[str]:
+def words(groups: list[tuple[str, list[Curve]]], folder: Path) -> list[str]:
     """Return the texts in the picture."""
     with rc_context({"svg.fonttype": "none"}):
         draw(groups, "rss", MemoryUnit.MiB, folder / "o.svg")
@@ -26,7 +26,7 @@ def words(groups: list[tuple[str, list[Curve]]], folder: pathlib.Path) -> list[s
     return [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", drawn)]
 
 
-def test_groups(tmp_path: pathlib.Path) -> None:
+def test_groups(tmp_path: Path) -> None:
     """A group is named with the median of its peaks, and with how far they differ."""
     runs = [one(100, 300), one(100, 320, 5), one(100, 900, 7)]
 
@@ -36,13 +36,13 @@ def test_groups(tmp_path: pathlib.Path) -> None:
     assert "RSS over time of 3 sides" in texts
 
 
-def test_many_sides(tmp_path: pathlib.Path) -> None:
+def test_many_sides(tmp_path: Path) -> None:
     """Fourteen sides, the most that are told apart, fit."""
     assert len(words([(f"side {number}", [one(1, number)]) for number in range(14)], tmp_path)) > 14
 
 
 @pytest.mark.parametrize("rss", [(100,), (100, None, 50), (0, 0)])
-def test_little_data(tmp_path: pathlib.Path, rss: tuple[float | None, ...]) -> None:
+def test_little_data(tmp_path: Path, rss: tuple[float | None, ...]) -> None:
     """One sample, unknown samples and no memory at all can be drawn, alone and in groups."""
     draw([("a", [one(*rss)]), ("b", [one(*rss), one(*rss)])], "rss", MemoryUnit.MiB, tmp_path / "o.png")
 

@@ -4,13 +4,13 @@ import base64
 import hashlib
 import html
 import json
-import pathlib
 import re
 import subprocess
 import sys
 import zlib
 from array import array
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -375,7 +375,7 @@ def with_stacks() -> Session:
     return built_up(([MAIN], 200), ([MAIN, TRACE], 100), mappings=mappings)
 
 
-def in_browser(text: str, folder: pathlib.Path, *switches: str) -> dict[str, Any]:
+def in_browser(text: str, folder: Path, *switches: str) -> dict[str, Any]:
     """Open a copy of a page with the probe in it in headless Chromium; return what it found and the console's lines."""
     copy = folder / "page.html"
     allowed = text.replace("script-src ", f"script-src {sha256(PROBE)} ", 1)
@@ -440,7 +440,7 @@ class TestInBrowser:
         assert opened_page["searched"] == [["1", "1.1"], "1 of 5"]
         assert opened_page["folded"] == ["1", "3", "2"]
 
-    def test_a_real_run(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_a_real_run(self, nncf_tools: Run, tmp_path: Path) -> None:
         """A profiled program's page has its operations and its processes."""
         nncf_tools("profile -q -o run.json --", sys.executable, BURNERS / "phases.py", 5)
         nncf_tools("report run.json --format html --output run.html")
@@ -450,7 +450,7 @@ class TestInBrowser:
         assert found["drawn"] >= 3
         assert found["operations"][:3] == ["Model Loading", "Export", "Compilation"]
 
-    def test_inner_levels(self, tmp_path: pathlib.Path) -> None:
+    def test_inner_levels(self, tmp_path: Path) -> None:
         """Operations below the levels of the view are folded at first; a click in the chart unfolds them."""
         found = in_browser(page(run(), depth=1), tmp_path)
 
@@ -460,7 +460,7 @@ class TestInBrowser:
         assert found["searched"] == [["1", "1.1"], "1 of 4"]
         assert found["folded"] == ["1"]
 
-    def test_loaded_is_drawn(self, tmp_path: pathlib.Path) -> None:
+    def test_loaded_is_drawn(self, tmp_path: Path) -> None:
         """The page counts as loaded when its charts are there: what prints or pictures pages waits for that."""
         (tmp_path / "page.html").write_text(page(run()), encoding="utf-8")
         switches = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
@@ -470,7 +470,7 @@ class TestInBrowser:
         assert 'class="main-svg"' in dumped.stdout
         assert "<iframe" not in dumped.stdout
 
-    def test_without_decompression(self, tmp_path: pathlib.Path) -> None:
+    def test_without_decompression(self, tmp_path: Path) -> None:
         """A browser that cannot unpack the charts says which ones can, and shows the tables, but not how to zoom."""
         text = page(run())
         blind = "delete window.DecompressionStream;"
@@ -484,17 +484,17 @@ class TestInBrowser:
         assert not found["flame"]
 
     @pytest.mark.parametrize(
-        ("scheme", "paper", "look"),
+        "scheme, paper, look",
         [(0, "rgb(27, 27, 27)", "invert(0.894) hue-rotate(180deg)"), (1, "rgb(255, 255, 255)", "none")],
         ids=["dark", "light"],
     )
-    def test_dark_and_light(self, tmp_path: pathlib.Path, scheme: int, paper: str, look: str) -> None:
+    def test_dark_and_light(self, tmp_path: Path, scheme: int, paper: str, look: str) -> None:
         """Page and charts are as dark as the reader's system."""
         found = in_browser(page(run()), tmp_path, f"--blink-settings=preferredColorScheme={scheme}")
 
         assert (found["background"], found["filter"]) == (paper, look)
 
-    def test_texts_stay_texts(self, tmp_path: pathlib.Path) -> None:
+    def test_texts_stay_texts(self, tmp_path: Path) -> None:
         """Nothing that a session holds is run, shown as an image or made a link, wherever it stands."""
         found = in_browser(hostile_page(), tmp_path)
 
@@ -523,7 +523,7 @@ class TestInBrowser:
         assert nowhere == nothing
         assert [one == other for one, other in zip(torch, nothing, strict=True)].count(True) == 1
 
-    def test_flame_graph_zooms(self, tmp_path: pathlib.Path) -> None:
+    def test_flame_graph_zooms(self, tmp_path: Path) -> None:
         """A click on a box zooms into it, with the boxes around it above; one on such a box goes back."""
         (tmp_path / "page.html").write_text(page(with_stacks(), metrics=["rss"]), encoding="utf-8")
         with opened(browser(), tmp_path / "profile") as chromium:
@@ -534,7 +534,7 @@ class TestInBrowser:
         assert before[0] == "RSS at its peak"
         assert zoomed == ["trace  torch/jit/_trace.py:455", "main", "RSS at its peak"]
 
-    def test_a_million_samples(self, tmp_path: pathlib.Path) -> None:
+    def test_a_million_samples(self, tmp_path: Path) -> None:
         """A million samples open and answer like any other page."""
         found = in_browser(page(long_run(1_000_000)), tmp_path)
 
@@ -542,7 +542,7 @@ class TestInBrowser:
         assert found["drawn"] >= 6
         assert found["visible"] == [True, "legendonly"]
 
-    def test_nothing_recorded(self, tmp_path: pathlib.Path) -> None:
+    def test_nothing_recorded(self, tmp_path: Path) -> None:
         """A session without samples is a page that says so."""
         found = in_browser(page(session({"rss": []}), metrics=["rss"]), tmp_path)
 

@@ -162,7 +162,7 @@ def words(case: str, depth: int = 1) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("case", "unit"),
+    "case, unit",
     [
         *(
             pytest.param(case, MemoryUnit.MiB, marks=[] if case in TELLING else pytest.mark.long, id=case)
@@ -225,7 +225,7 @@ def test_idle_on_an_unknown_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "expected"),
+    "case, expected",
     [
         ("0.05 s", "0.100 s of CPU time; the run is too short to show when"),
         pytest.param("60 operations", "… and 36 smaller ones", marks=pytest.mark.long),

@@ -18,7 +18,7 @@ VIEW = View(metrics=["rss"])
 
 
 @pytest.mark.parametrize(
-    ("sizes", "expected"), [((1, 1, 1), [34, 33, 33]), ((995, 5, 0), [100, 0, 0]), ((0, 0), [0, 0]), ((2, 1), [67, 33])]
+    "sizes, expected", [((1, 1, 1), [34, 33, 33]), ((995, 5, 0), [100, 0, 0]), ((0, 0), [0, 0]), ((2, 1), [67, 33])]
 )
 def test_shares_sum_to_100(sizes: tuple[int, ...], expected: list[int]) -> None:
     """Shares of one whole are whole percents that sum to 100."""
@@ -41,7 +41,7 @@ def limited(size_mib: float, kind: str = GROUP, file: str = "/job/memory.max", *
 
 
 @pytest.mark.parametrize(
-    ("of", "expected"),
+    "of, expected",
     [
         (limited(8192), "4 % of 8 GiB (control group, set by /job/memory.max)"),
         (limited(400, THROTTLE, "x"), "75 % of 400 MiB (control group, memory.high, set by x)"),
@@ -67,7 +67,7 @@ def test_limit_of_a_hostile_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size_mib", "view", "expected"),
+    "size_mib, view, expected",
     [
         (400, VIEW, DrawnLimit(400, "limit", "400 MiB")),
         (600, VIEW, None),

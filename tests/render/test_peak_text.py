@@ -9,7 +9,7 @@ from tests.made_up import MIB, marks, mib, process, session
 
 
 @pytest.mark.parametrize(
-    ("span_s", "expected"),
+    "span_s, expected",
     [
         (None, "–"),
         ((12.3, 12.3), "12.30 s"),
@@ -37,7 +37,7 @@ def run(rise: tuple[float, float], names: str) -> Session:
 
 
 @pytest.mark.parametrize(
-    ("from_s", "to_s", "names", "expected"),
+    "from_s, to_s, names, expected",
     [
         (0.2, 0.3, "Export Saving", "during Export"),
         (0.35, 0.45, "Export Saving", "in Export or at the start of Saving"),
@@ -81,7 +81,7 @@ def test_no_peak() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operations", "expected"),
+    "operations, expected",
     [
         ("100 0-0.5, 101 0.4-0.9", ["python, pid 100", "worker, pid 101"]),
         ("100 0-0.4, 101 0.4-0.9", ["", ""]),

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import random
 from array import array
+from pathlib import Path
 
 import pytest
 
@@ -28,7 +28,7 @@ def trace(of: Session) -> list[Event]:
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.perfetto.json")), ids=lambda path: path.name)
-def test_goldens_keep_the_rules(path: pathlib.Path) -> None:
+def test_goldens_keep_the_rules(path: Path) -> None:
     """The traces whose text is kept as it is keep all rules."""
     assert checked(path.read_bytes())
 
@@ -88,7 +88,7 @@ STACKS: list[list[int]] = [[0], [0, 1], [0, 3, 2], [], [4]]
 
 
 @pytest.mark.parametrize(
-    ("windows", "expected"),
+    "windows, expected",
     cases("""
 on the stack | 1:1 2:0 to 2.5 | main 1–2.5, load 1–2
 another branch | 1:1 1.5:2 to 2 | main 1–2, load 1–1.5, trace 1.5–2

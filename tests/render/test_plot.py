@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import html
-import pathlib
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from tests.made_up import MIB, mib, session
 BOTH = {"rss": mib(100, 300, 200), "system": mib(1000, 1300, 1100)}
 
 
-def words(of: Session, folder: pathlib.Path, *, metrics: tuple[str, ...] = ("rss",), **view: Any) -> list[str]:  # noqa: ANN401 — any choice
+def words(of: Session, folder: Path, *, metrics: tuple[str, ...] = ("rss",), **view: Any) -> list[str]:  # noqa: ANN401 — any choice
     """Return the texts in the picture of a session."""
     with rc_context({"svg.fonttype": "none"}):
         draw(of, View(metrics=metrics, **view), folder / "run.svg")
@@ -27,14 +27,14 @@ def words(of: Session, folder: pathlib.Path, *, metrics: tuple[str, ...] = ("rss
 
 
 @pytest.mark.parametrize(
-    ("name", "magic"),
+    "name, magic",
     [
         ("run.png", b"\x89PNG\r\n\x1a\n"),
         pytest.param("run.pdf", b"%PDF-", marks=pytest.mark.long),
         pytest.param("RUN.PNG", b"\x89PNG", marks=pytest.mark.long),
     ],
 )
-def test_format_of_the_ending(tmp_path: pathlib.Path, name: str, magic: bytes) -> None:
+def test_format_of_the_ending(tmp_path: Path, name: str, magic: bytes) -> None:
     """The picture is in the format that its name ends in, and the only file."""
     draw(session(BOTH), View(metrics=("rss", "system")), tmp_path / name)
 
@@ -68,14 +68,14 @@ def test_text_of_the_peak_beside_a_limit(memory: int) -> None:
     assert box.y1 < axes.bbox.y1
 
 
-@pytest.mark.parametrize(("duration_s", "unit"), [(179, "s"), (180, "min"), (10_800, "h")])
-def test_time_is_in_the_unit_that_fits(tmp_path: pathlib.Path, duration_s: float, unit: str) -> None:
+@pytest.mark.parametrize("duration_s, unit", [(179, "s"), (180, "min"), (10_800, "h")])
+def test_time_is_in_the_unit_that_fits(tmp_path: Path, duration_s: float, unit: str) -> None:
     """A long run has its time axis in minutes or hours."""
     assert f"Time ({unit})" in words(session(duration_s=duration_s), tmp_path)
 
 
 @pytest.mark.parametrize("rss", [[5 * MIB], [None, 5 * MIB], [0], [7, 7]])
-def test_few_samples(tmp_path: pathlib.Path, rss: list[float | None]) -> None:
+def test_few_samples(tmp_path: Path, rss: list[float | None]) -> None:
     """One sample, or a line without height, is drawn with its peak."""
     texts = words(session({"rss": rss}), tmp_path, from_zero=rss == [0])
 
@@ -90,12 +90,12 @@ def test_few_samples(tmp_path: pathlib.Path, rss: list[float | None]) -> None:
         *(pytest.param(of, marks=pytest.mark.long) for of in ("$a_b$ costs 5$", "\\alpha", "$$")),
     ],
 )
-def test_a_title_is_text(tmp_path: pathlib.Path, title: str) -> None:
+def test_a_title_is_text(tmp_path: Path, title: str) -> None:
     """Dollars and underscores in a title are no mathematics."""
     assert title in words(session(), tmp_path, title=title)
 
 
-def test_a_long_command_is_shortened(tmp_path: pathlib.Path) -> None:
+def test_a_long_command_is_shortened(tmp_path: Path) -> None:
     """Of a long command the beginning and the end stand in the title."""
     texts = words(session(command=["python", *("word" for _ in range(500)), "--last"]), tmp_path)
     title = [text for text in texts if "word" in text]
@@ -105,7 +105,7 @@ def test_a_long_command_is_shortened(tmp_path: pathlib.Path) -> None:
     assert sum(map(len, title)) < 200
 
 
-def test_an_old_picture_survives_a_failure(tmp_path: pathlib.Path) -> None:
+def test_an_old_picture_survives_a_failure(tmp_path: Path) -> None:
     """When drawing fails half-way, the old picture is as it was and no other is left."""
     (tmp_path / "run.xyz").write_bytes(b"old")
 
@@ -114,8 +114,8 @@ def test_an_old_picture_survives_a_failure(tmp_path: pathlib.Path) -> None:
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("run.xyz", b"old")]
 
 
-@pytest.mark.parametrize(("number", "every"), [(10, 9), (20_000, 3)])
-def test_a_figure_that_is_seldom_known(tmp_path: pathlib.Path, number: int, every: int) -> None:
+@pytest.mark.parametrize("number, every", [(10, 9), (20_000, 3)])
+def test_a_figure_that_is_seldom_known(tmp_path: Path, number: int, every: int) -> None:
     """PSS, which few samples hold, is drawn with its peak, and nothing is warned of."""
     rss = mib(*(100 + place % 50 for place in range(number)))
     pss = mib(*(50 + place % 7 if place % every == 1 else None for place in range(number)))

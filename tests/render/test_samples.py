@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import csv
 import io
-import pathlib
 import re
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -19,14 +19,14 @@ VIEW = View(metrics=["rss"])
 
 
 @pytest.mark.parametrize(
-    ("of", "ending"),
+    "of, ending",
     [
         (session(processes=[process(high_water_mark=350 * MIB)]), "\nMax memory: 350.000 (MiB)\n"),
         (session({"rss": [None, None]}), "ended before the first sample that is known.\n"),
     ],
     ids=["high-water mark", "nothing known"],
 )
-def test_memory_log(tmp_path: pathlib.Path, of: Session, ending: str) -> None:
+def test_memory_log(tmp_path: Path, of: Session, ending: str) -> None:
     """The maximum is the peak that the report names, also where a high-water mark proves it."""
     write(of, VIEW, "rss", tmp_path / "log.txt")
 
@@ -59,7 +59,7 @@ def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
         parquet_report(session(), VIEW)
 
 
-def test_session_json_comes_back(tmp_path: pathlib.Path) -> None:
+def test_session_json_comes_back(tmp_path: Path) -> None:
     """A loaded session is reported byte for byte, what this version does not know included."""
     path = tmp_path / "run.json"
     path.write_bytes(session_report(session(), VIEW)[:-3] + b',\n"of tomorrow": [1, 2.50]\n}\n')

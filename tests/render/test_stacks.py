@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-import pathlib
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -28,7 +28,7 @@ def test_hostile_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "why"),
+    "of, why",
     [
         (session(), "this session has none"),
         (session(snapshots=Snapshots(missing="py-spy is not\ninstalled")), r"none were taken: py-spy is not\\n"),
@@ -45,12 +45,12 @@ def test_without_stacks(of: Session, why: str) -> None:
     assert error.value.remedy == "stacks"
 
 
-SCHEMA = pathlib.Path(__file__).parents[1] / "data" / "speedscope_1.25.schema.json"
+SCHEMA = Path(__file__).parents[1] / "data" / "speedscope_1.25.schema.json"
 """The published schema of the format: https://www.speedscope.app/file-format-schema.json"""
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.speedscope.txt")), ids=lambda path: path.name)
-def test_goldens_keep_the_schema(path: pathlib.Path) -> None:
+def test_goldens_keep_the_schema(path: Path) -> None:
     """The documents for speedscope are valid by the published schema, and every stack has its weight."""
     found = json.loads(path.read_bytes())
     jsonschema.validate(found, json.loads(SCHEMA.read_bytes()))

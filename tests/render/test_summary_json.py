@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from nncftools.analysis.build_up import SEEN, BuildUp, Part
@@ -12,7 +12,7 @@ from nncftools.session.model import MOST_FRAMES, Frame
 from tests.golden_outputs import FOLDER
 from tests.made_up import session
 
-DOCUMENTED = pathlib.Path(__file__).parents[2] / "docs" / "reports.md"
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "reports.md"
 
 
 def keys(document: Any, above: str = "") -> Iterator[str]:  # noqa: ANN401 — any JSON

@@ -162,7 +162,7 @@ def test_a_core_is_the_least_full_height() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gutter", "expected"), [(16, "Write  160 MiB/s"), (12, "Write 160M/s"), (10, "Write 160M")], ids=str
+    "gutter, expected", [(16, "Write  160 MiB/s"), (12, "Write 160M/s"), (10, "Write 160M")], ids=str
 )
 def test_little_room(gutter: int, expected: str) -> None:
     """A rate keeps its unit in the little room that there is."""
@@ -173,7 +173,7 @@ def test_little_room(gutter: int, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end_s", "expected"),
+    "end_s, expected",
     [(0.45, [0]), (0.4, [0, 0.2, 0.4]), (7, [0, 5]), (100, [0, 60]), (86400.0 * 4, [0, 172800, 345600])],
 )
 def test_moments(end_s: float, expected: list[float]) -> None:
@@ -190,7 +190,7 @@ def test_levels(end: float) -> None:
     assert found[-1] <= end * 1.001
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(0.5, "0.5 s"), (7, "0:07"), (750, "12:30"), (3723, "1:02:03")])
+@pytest.mark.parametrize("seconds, expected", [(0.5, "0.5 s"), (7, "0:07"), (750, "12:30"), (3723, "1:02:03")])
 def test_clock(seconds: float, expected: str) -> None:
     """Parts of a second have their unit; hours are shown when there are some."""
     assert write_clock(seconds) == expected

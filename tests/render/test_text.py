@@ -50,7 +50,7 @@ def large(size: int) -> Session:
     return run([size // 2, size, size // 3 * 2], [size, size + 1, size + 2], **figures)
 
 
-@pytest.mark.parametrize(("unit", "size"), [("B", 50 * GB), ("GB", 99_999 * GB)])
+@pytest.mark.parametrize("unit, size", [("B", 50 * GB), ("GB", 99_999 * GB)])
 def test_large_figures_fit_into_80_columns(unit: str, size: int) -> None:
     """In every unit, no figure is cut and no line is broken or longer than the terminal."""
     text = printed(large(size), unit=MemoryUnit(unit))
@@ -88,7 +88,7 @@ def marks_of(*sizes: int) -> list[Process]:
 
 
 @pytest.mark.parametrize(
-    ("processes", "unit", "bracket"),
+    "processes, unit, bracket",
     [
         (marks_of(200, 106), MemoryUnit.MiB, None),
         (marks_of(200, 107), MemoryUnit.MiB, "300.0 MiB and 307.0 MiB"),
@@ -131,9 +131,7 @@ def run_of(*marks: Mark, **fields: Any) -> Session:  # noqa: ANN401 — any fiel
 
 
 @pytest.mark.parametrize("view", [{}, {"brief": True}])
-@pytest.mark.parametrize(
-    ("dropped_mib", "stall_s", "is_said"), [(3100, 11.6, True), (3100, 0.1, False), (5, 3.0, False)]
-)
+@pytest.mark.parametrize("dropped_mib, stall_s, is_said", [(3100, 11.6, True), (3100, 0.1, False), (5, 3.0, False)])
 def test_short_of_memory(view: dict[str, bool], dropped_mib: int, stall_s: float, is_said: bool) -> None:  # noqa: FBT001
     """Where memory was short and pages were read again, one line says that the peak is higher on a larger machine."""
     text = printed(session(totals={"refaults": dropped_mib * MIB, "memory_stall": stall_s}), metrics=("rss",), **view)

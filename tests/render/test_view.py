@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import importlib
-import pathlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_naming_formats_loads_none() -> None:
 
 
 @pytest.mark.parametrize("of", SPARSE.values(), ids=SPARSE)
-def test_panels_of_next_to_nothing(of: Session, tmp_path: pathlib.Path) -> None:
+def test_panels_of_next_to_nothing(of: Session, tmp_path: Path) -> None:
     """Sessions with next to nothing in them are drawn, also without any metric of memory."""
     panels.draw(of, View(metrics=[name for name in of.samples if name == "rss"]), tmp_path / "run.svg")
 
@@ -67,7 +67,7 @@ def test_values_far_off_the_canvas(rss: float) -> None:
 
 @pytest.mark.parametrize("of", SPARSE.values(), ids=SPARSE)
 @pytest.mark.parametrize("name", render_view.FORMATS)
-def test_next_to_nothing(name: str, of: Session, tmp_path: pathlib.Path) -> None:
+def test_next_to_nothing(name: str, of: Session, tmp_path: Path) -> None:
     """Sessions with next to nothing in them, or with far too much, are reported in every format, or it says why not."""
     view = View(metrics=[name for name in of.samples if name == "rss"])
     if name in OF_STACKS:
@@ -85,7 +85,7 @@ def test_next_to_nothing(name: str, of: Session, tmp_path: pathlib.Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("command", "name", "expected"),
+    "command, name, expected",
     [
         (["python", "a b.py"], "run", "python 'a b.py'"),
         (["echo", "\x1b[0m"], "run", "echo '\\x1b[0m'"),

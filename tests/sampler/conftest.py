@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import os
-import pathlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.sampler.fake_proc import FakeProc
 
 
 @pytest.fixture(autouse=True)
-def _given_back(tmp_path: pathlib.Path) -> Iterator[None]:
+def _given_back(tmp_path: Path) -> Iterator[None]:
     """Close what a test left open: trees and probes keep their descriptors for as long as the sampler lives."""
     before = set(_open_files())
     yield
@@ -22,7 +22,7 @@ def _given_back(tmp_path: pathlib.Path) -> Iterator[None]:
 def _open_files() -> dict[int, str]:
     """Return the descriptors of this process, and what they lead to."""
     found = {}
-    for link in pathlib.Path("/proc/self/fd").iterdir():
+    for link in Path("/proc/self/fd").iterdir():
         try:
             found[int(link.name)] = str(link.readlink())
         except FileNotFoundError:  # that of the folder itself
@@ -31,6 +31,6 @@ def _open_files() -> dict[int, str]:
 
 
 @pytest.fixture
-def proc(tmp_path: pathlib.Path) -> FakeProc:
+def proc(tmp_path: Path) -> FakeProc:
     """Return a fake proc directory that holds process 1."""
     return FakeProc(tmp_path)

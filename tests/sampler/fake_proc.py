@@ -14,8 +14,8 @@ from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.tree import PAGE, UNREADABLE, Common, Process, Tree
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     import pytest
 
@@ -36,7 +36,7 @@ Four = tuple[int, int, int, int]
 class FakeProc:
     """A proc directory whose processes are files that a test writes."""
 
-    def __init__(self, root: pathlib.Path) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
         self.forks = 0
         self.started = 4711

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Mapping
+    from pathlib import Path
 
 V1, V2 = "memory.usage_in_bytes", "memory.current"
 """The files of what is charged to a group."""
@@ -17,7 +17,7 @@ TMPFS = "tmpfs - tmpfs tmpfs rw,mode=755"
 class Machine:
     """A proc directory with one process, and the control group file systems that it names."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.proc = folder / "proc"
         self.folder = folder
         (self.proc / "7").mkdir(parents=True)
@@ -45,7 +45,7 @@ class Machine:
     def _write_mounts(self) -> None:
         (self.proc / "self/mountinfo").write_text("".join(f"{line}\n" for line in self.mounts))
 
-    def charge(self, place: str, name: str, size: int | str) -> pathlib.Path:
+    def charge(self, place: str, name: str, size: int | str) -> Path:
         """Write a file of the group whose folder is ``place``: by its name, what is charged to it or its limit."""
         (self.folder / place).mkdir(parents=True, exist_ok=True)
         (self.folder / place / name).write_text(f"{size}\n")

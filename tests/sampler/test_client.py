@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import pathlib
 import shlex
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +21,7 @@ from tests.conftest import HANGING_S, burner
 
 
 @pytest.mark.process
-def test_recording(tmp_path: pathlib.Path) -> None:
+def test_recording(tmp_path: Path) -> None:
     """Above the plan's number of samples neighbours are merged; afterwards no signal ends the starter."""
     truth, path, marks = tmp_path / "truth", tmp_path / "run.journal.jsonl", tmp_path / "run.marks.jsonl"
     marks.touch()
@@ -73,7 +73,7 @@ def test_ends_what_has_not_begun() -> None:
 
 
 @pytest.mark.parametrize(
-    ("by_first", "signals", "name"),
+    "by_first, signals, name",
     [
         (True, [signal.SIGUSR1, signal.SIGHUP], "SIGHUP"),
         (False, [signal.SIGINT, signal.SIGTERM], "SIGTERM"),
@@ -89,7 +89,7 @@ def test_interrupts_once(*, by_first: bool, signals: list[int], name: str) -> No
     assert starter.received is not None  # no further command of a series is started
 
 
-def test_interrupts_no_import(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupts_no_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """During an import a signal waits: an exception in it can leave the module locked for ever."""
     text = "import signal, time\nsignal.raise_signal(signal.SIGTERM)\ntime.sleep(0.1)\nended = True\n"
     (tmp_path / "imported_under_signals.py").write_text(text)

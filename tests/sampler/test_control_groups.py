@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ LIMIT_FILES = {Machine.belongs_to_v1: "memory.limit_in_bytes", Machine.belongs_t
 
 
 @pytest.fixture
-def machine(tmp_path: pathlib.Path) -> Machine:
+def machine(tmp_path: Path) -> Machine:
     """Return a machine without mounted control groups."""
     return Machine(tmp_path)
 
@@ -34,7 +34,7 @@ def group(machine: Machine) -> ControlGroup:
 class TestLimits:
     @pytest.mark.parametrize("belongs", BOTH)
     @pytest.mark.parametrize(
-        ("limits", "limited"),
+        "limits, limited",
         [
             pytest.param({"/job": 5 * MIB}, ["/job"], id="own"),
             pytest.param({"/pod": 8 * MIB, "/pod/a": 5 * MIB, "/pod/a/job": 0}, ["/pod/a"], id="above"),
@@ -83,7 +83,7 @@ class TestLimits:
 
 
 @pytest.mark.parametrize(
-    ("belongs", "statistics", "used"),
+    "belongs, statistics, used",
     [
         (Machine.belongs_to_v1, f"inactive_file 1\ntotal_inactive_file {2 * MIB}", 3 * MIB),
         (Machine.belongs_to_v2, f"anon 0\ninactive_file {2 * MIB}", 3 * MIB),
@@ -101,7 +101,7 @@ def test_used(machine: Machine, belongs: Belongs, statistics: str, used: int) ->
 
 
 @pytest.mark.parametrize(
-    ("belongs", "file", "text", "kills"),
+    "belongs, file, text, kills",
     [
         (Machine.belongs_to_v1, "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3", 3),
         (Machine.belongs_to_v2, "memory.events", "oom 9\noom_kill 3\noom_group_kill 9", 3),
@@ -160,7 +160,7 @@ class FakeProcess:
 class Watched:
     """A watch, its machine, and what it told."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.machine = Machine(folder)
         self.machine.belongs_to_v2({"/job": 500 * MIB})
         self.told: Told = []
@@ -172,7 +172,7 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path: pathlib.Path) -> Watched:
+def watched(tmp_path: Path) -> Watched:
     """Return a watch on a machine where process 7 is in a group with a limit of 500 MiB."""
     return Watched(tmp_path)
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import pathlib
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,7 +58,7 @@ read before it counted | a 10, b 50 early; a 10, b 50 | 10+0 60+0
 """By case: what processes hold at each sample, and the floors that are written, with the mapped memory; in MiB."""
 
 
-@pytest.mark.parametrize(("samples", "expected"), cases(FLOORS))
+@pytest.mark.parametrize("samples, expected", cases(FLOORS))
 def test_floor(samples: str, expected: str) -> None:
     """The floor is the largest sum at one moment, without rises of less than half a per cent."""
     told: list[Any] = []
@@ -212,7 +212,7 @@ too few page faults move the moment on | 300/300/500 10/300/1 10/300/100 10/500/
 """By case: MiB, mark and page faults of each sample; from when to when which mark rose."""
 
 
-@pytest.mark.parametrize(("samples", "rises"), cases(RISES))
+@pytest.mark.parametrize("samples, rises", cases(RISES))
 def test_rises(watched: Watched, samples: str, rises: str) -> None:
     """A mark above both samples (MiB, mark, page faults) rose between them; 10 MiB come first."""
     watched.sample(1.0)
@@ -224,7 +224,7 @@ def test_rises(watched: Watched, samples: str, rises: str) -> None:
     assert ", ".join(f"{from_s:g}-{to_s:g} {mib:g}" for _, from_s, to_s, mib in watched.rises) == rises
 
 
-@pytest.mark.parametrize(("for_mark", "at_once"), [(False, 2), (True, 6)])
+@pytest.mark.parametrize("for_mark, at_once", [(False, 2), (True, 6)])
 def test_marks_read_at_one_sample(watched: Watched, *, for_mark: bool, at_once: int) -> None:
     """Of many processes, the largest and the longest waiting are read; all when an operation begins or ends."""
     watched.rise_together(range(5, 11))
@@ -238,7 +238,7 @@ def test_marks_read_at_one_sample(watched: Watched, *, for_mark: bool, at_once: 
 class TestOthers:
     """What the other processes held meanwhile is part of the proof."""
 
-    @pytest.mark.parametrize(("faults", "others"), [(0, 100), (10, 100 - 10 * PAGE * PAGE / 8 / MIB)])
+    @pytest.mark.parametrize("faults, others", [(0, 100), (10, 100 - 10 * PAGE * PAGE / 8 / MIB)])
     def test_others(self, watched: Watched, proc: FakeProc, faults: int, others: float) -> None:
         """A process may have gained a huge page with each fault: only the rest is certain."""
         watched.set(5, 50)
@@ -277,7 +277,7 @@ class Clock:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
-def test_many_marks_cost_little(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_marks_cost_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When a sample has just cost time, marks wait for the next one until ten times that time has gone by."""
     log = tmp_path / "log"
     log.touch()

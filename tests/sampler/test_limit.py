@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import pathlib
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +35,7 @@ def test_warns_once() -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("is_stubborn", [False, True])
-def test_ends_the_command(tmp_path: pathlib.Path, *, is_stubborn: bool) -> None:
+def test_ends_the_command(tmp_path: Path, *, is_stubborn: bool) -> None:
     """With ``kill``, SIGTERM ends a process; one that ignores it gets SIGKILL after the grace period."""
     trap = "trap '' TERM;" if is_stubborn else ""
     with subprocess.Popen(["sh", "-c", f"{trap} : > {tmp_path}/ready; sleep {HANGING_S}; true"]) as process:

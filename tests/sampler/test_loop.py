@@ -65,7 +65,7 @@ def test_missed_deadlines_are_counted_and_not_made_up_for(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("duration_s", "end_s", "missed", "gap_s"),
+    "duration_s, end_s, missed, gap_s",
     [(None, 0.39, 0, 0.1), (None, 0.45, 0, 0.1), (None, 0.5, 1, 0.2), (None, 2.35, 19, 2.05), (0.6, 9, 3, 8.7)],
 )
 def test_deadlines_before_the_end(
@@ -81,7 +81,7 @@ def test_deadlines_before_the_end(
     assert of.punctuality()["longest_gap_s"] == pytest.approx(gap_s)
 
 
-@pytest.mark.parametrize(("cost_s", "ticks"), [(0, [0.0, 0.1, 0.2]), (2.0, [0.0, 0.1, 2.1])])
+@pytest.mark.parametrize("cost_s, ticks", [(0, [0.0, 0.1, 0.2]), (2.0, [0.0, 0.1, 2.1])])
 def test_duration(clock: Clock, cost_s: float, ticks: list[float]) -> None:
     """No tick comes after the duration, except a late last one."""
     assert run(Loop(0.1, 0.2), clock, until_s=3, costs={1: cost_s}) == ticks
@@ -135,7 +135,7 @@ BUCKETS = {
 """By case: the number of gauges, the value of each row, and the rows that are kept beyond the first two."""
 
 
-@pytest.mark.parametrize(("gauges", "values", "kept"), BUCKETS.values(), ids=BUCKETS)
+@pytest.mark.parametrize("gauges, values, kept", BUCKETS.values(), ids=BUCKETS)
 def test_bucket_keeps_extremes_and_its_last(
     monkeypatch: pytest.MonkeyPatch, gauges: int, values: str, kept: str
 ) -> None:
@@ -147,7 +147,7 @@ def test_bucket_keeps_extremes_and_its_last(
     assert thinned(rows, 2, tuple(range(gauges))) == [*rows[:2], *(rows[int(place)] for place in kept.split())]
 
 
-@pytest.mark.parametrize(("devices", "processes"), [(320, 1), (0, 160)], ids=["320 devices", "160 processes"])
+@pytest.mark.parametrize("devices, processes", [(320, 1), (0, 160)], ids=["320 devices", "160 processes"])
 def test_long_rows_count_several_times(devices: int, processes: int) -> None:
     """A journal with so many figures in each row merges 11 times as early."""
     rows: list[Row] = [(number, [number], dict.fromkeys(range(processes), 1)) for number in range(1_100)]

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import time
+from pathlib import Path
 
 import pytest
 
@@ -48,7 +48,7 @@ class TestRow:
 
         assert source.sample(0.0) == [2, 600 * KIB, 7 * PAGE, 8 * KIB, 200 / TICKS_PER_S, 1, None]
 
-    @pytest.mark.parametrize(("age_s", "counted_s"), [(-10, 0.1), (0.1, 0.0)], ids=["just now", "a while ago"])
+    @pytest.mark.parametrize("age_s, counted_s", [(-10, 0.1), (0.1, 0.0)], ids=["just now", "a while ago"])
     def test_child_with_its_parents_program(self, proc: FakeProc, age_s: float, counted_s: float) -> None:
         """A new child may be of vfork(2), and show its parent's memory: it counts from its second sample on."""
         proc.add(1, name="shell", threads={1: [5]})
@@ -156,7 +156,7 @@ class TestEnds:
         assert (facts(told)[0]["end_s"], facts(told)[0]["high_water_limit"]) == (1.0, 12 * KIB)
 
     @pytest.mark.process
-    @pytest.mark.parametrize(("took_s", "end_s", "is_late"), [(0.0005, 1.0, False), (0.003, 1.003, True)])
+    @pytest.mark.parametrize("took_s, end_s, is_late", [(0.0005, 1.0, False), (0.003, 1.003, True)])
     def test_end_during_a_sample(
         self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, took_s: float, end_s: float, *, is_late: bool
     ) -> None:
@@ -226,7 +226,7 @@ in the midst while hidden | 4 1 0 1 5 | 2-4
 """By case: where the code begins at each sample; from when to when an exec was."""
 
 
-@pytest.mark.parametrize(("codes", "spans"), cases(EXECS))
+@pytest.mark.parametrize("codes, spans", cases(EXECS))
 def test_exec(proc: FakeProc, codes: str, spans: str) -> None:
     """A process whose code has moved since it was last seen runs another program; hidden code and none say nothing."""
     source, told = proc.source("rss")
@@ -266,7 +266,7 @@ def counting(proc: FakeProc, *columns: str) -> tuple[ProcSource, Told]:
 class TestOccasional:
     """Probes that are read once a second, once thoroughly after a process has ended."""
 
-    @pytest.mark.parametrize(("ends_s", "read_s"), [([0.1], 0.35), ([0.1, 0.3], 0.35), ([0.9], 1.0)])
+    @pytest.mark.parametrize("ends_s, read_s", [([0.1], 0.35), ([0.1, 0.3], 0.35), ([0.9], 1.0)])
     def test_process_that_ended(self, proc: FakeProc, ends_s: list[float], read_s: float) -> None:
         """After the end of a process all is read soon; a reading that is due before is not put off."""
         source, _ = counting(proc, "rss")
@@ -312,7 +312,7 @@ class TestStillness:
         assert before == []
         assert [value["size"] for key, value in told if key == "memory_limit"] == [77]
 
-    def test_files_that_are_read(self, proc: FakeProc, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_files_that_are_read(self, proc: FakeProc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Regular files that are open for reading are written once, and when they grew, also while a process rests."""
         monkeypatch.setattr(process_records, "SOONEST_S", 0.0)
         monkeypatch.setattr(time, "thread_time", lambda: 0.0)

@@ -13,7 +13,7 @@ from nncftools.sampler.tree import Common, Process
 @pytest.mark.process
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    "change, expected",
     [("os.setuid(65534)", ["user"]), ("os.chroot('/tmp')", ["root"]), ("pass", [])],
 )
 def test_another_user_or_root(change: str, expected: list[str]) -> None:

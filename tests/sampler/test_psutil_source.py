@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -70,7 +70,7 @@ def sampled(source: PsutilSource) -> dict[str, float | None]:
 
 def resident(pid: int) -> int:
     """Return the kernel's RSS."""
-    return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.process

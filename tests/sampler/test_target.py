@@ -44,7 +44,7 @@ FORWARDED = {
 """By case: what happened, at multiples of the time in which equal signals are one; what is forwarded and asked."""
 
 
-@pytest.mark.parametrize(("steps", "delivered", "asked"), FORWARDED.values(), ids=FORWARDED)
+@pytest.mark.parametrize("steps, delivered, asked", FORWARDED.values(), ids=FORWARDED)
 def test_forwarding(steps: str, delivered: str, asked: int) -> None:
     """A signal to the command line or the sampler alone is forwarded as soon as that is certain."""
     forwarded: list[int] = []

@@ -42,7 +42,7 @@ def test_kinds(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parents", "pages", "faults", "own"),
+    "parents, pages, faults, own",
     [
         pytest.param(0, 100, 7, 100, id="program"),
         pytest.param(100, 100, 0, 0, id="fresh copy"),
@@ -62,7 +62,7 @@ def test_own(parents: int, pages: int, faults: int, own: int) -> None:
 
 class TestTree:
     @pytest.mark.parametrize(
-        ("threads", "found"),
+        "threads, found",
         [
             pytest.param({1: {1: [5]}, 5: {5: [3]}, 3: None}, [1, 5, 3], id="parents first"),
             pytest.param({1: {1: [], 2: [7]}, 7: None}, [1, 7], id="child of another thread"),
@@ -127,7 +127,7 @@ class TestVanishing:
     """Processes and threads that end between two reads."""
 
     @pytest.mark.parametrize(
-        ("file", "text"), [("stat", None), ("status", None), ("stat", ""), ("stat", "5 (cut"), ("stat", "5 (name) S 1")]
+        "file, text", [("stat", None), ("status", None), ("stat", ""), ("stat", "5 (cut"), ("stat", "5 (name) S 1")]
     )
     def test_file_that_is_gone(self, proc: FakeProc, file: str, text: str | None) -> None:
         """A process that ends while its files are opened one by one is left out, and nothing stays open."""

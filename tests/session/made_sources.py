@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import pathlib
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from nncftools.intake import Redaction
 from nncftools.session.model import Frame, Process, Snapshots, Start, WatchedProcess
@@ -48,7 +48,7 @@ def taken(  # noqa: PLR0913 — one parameter per fact of a run
     return made.snapshots.sources.get(str(path), {})
 
 
-def written(path: pathlib.Path, text: str | bytes = CODE, mode: int = 0o644, owner: int = OURS) -> pathlib.Path:
+def written(path: Path, text: str | bytes = CODE, mode: int = 0o644, owner: int = OURS) -> Path:
     """Write a file of code, and the folders above."""
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -58,7 +58,7 @@ def written(path: pathlib.Path, text: str | bytes = CODE, mode: int = 0o644, own
     return path
 
 
-def linked(path: pathlib.Path, target: pathlib.Path, owner: int = OURS) -> pathlib.Path:
+def linked(path: Path, target: Path, owner: int = OURS) -> Path:
     """Make a symbolic link of a user."""
     path.symlink_to(target)
     if owner != OURS:

@@ -25,7 +25,7 @@ def known(column: array[float]) -> dict[int, float]:
 
 
 @pytest.mark.parametrize(
-    ("times", "readings", "expected"),
+    "times, readings, expected",
     [
         ([0.1, 0.5, 1.0], [(0.0, {MEMORY: 4}), (0.5, {MEMORY: 6}), (1.7, {MEMORY: 7})], {MEMORY: {0: 4, 1: 6, 2: 7}}),
         (
@@ -49,7 +49,7 @@ OTHER, NPU, NPU_USED = "device_memory@nvidia1", "device_memory@npu0.system", "de
 
 
 @pytest.mark.parametrize(
-    ("readings", "kept", "unused"),
+    "readings, kept, unused",
     [
         ([{MEMORY: 0, USED: 3, BUSY: 9, OTHER: 0}, {OTHER: 5}], [OTHER], {MEMORY}),
         ([{MEMORY: 0, USED: 3}, {MEMORY: None, USED: 4}], [MEMORY, USED], set()),
@@ -85,7 +85,7 @@ class TestSession:
 
 
 @pytest.mark.parametrize(
-    ("uuid", "devices", "expected"),
+    "uuid, devices, expected",
     [
         ("b", {"nvidia0": "GPU-a", "nvidia1": "GPU-b"}, "nvidia1"),
         ("c", {"nvidia0": "GPU-a", "nvidia1": "GPU-b"}, "cuda0"),
@@ -112,7 +112,7 @@ def mark(start: OwnMemory, end: OwnMemory, start_s: float = 0.2, end_s: float = 
 
 class TestAllocated:
     @pytest.mark.parametrize(
-        ("start", "end", "expected"),
+        "start, end, expected",
         [
             (own(3, 9), own(5, 12), Figures(3, 5, Bracket(12, 12, 0.2, 0.8))),
             (own(3, 9), own(5, 9), Figures(3, 5, Bracket(5, 9, 0.2, 0.8))),
@@ -140,7 +140,7 @@ class TestAllocated:
         assert (add_allocator(sampled, of_allocator), add_allocator(sampled, None)) == (sampled, sampled)
 
     @pytest.mark.parametrize(
-        ("times", "values", "span", "silent", "expected"),
+        "times, values, span, silent, expected",
         [
             ([0.1, 0.6, 1.1], [1.0, 5.0, 9.0], (0.58, 1.08), (), Figures(1, 5, Bracket(5, None, 0.6, 0.6))),
             ([0.1], [1.0], (0.5, 0.9), ("nvidia0",), UNKNOWN),
@@ -182,7 +182,7 @@ class TestAllocated:
         assert known(session.samples["device_allocated@nvidia0"]) == {1: 8, 2: 3}  # the first process ends at 1.0 s
         assert (peak.low, peak.low_from, peak.rose_to_s) == (20, "high_water_mark", 0.6)
 
-    @pytest.mark.parametrize(("most", "peak", "low_from"), [(40, 5, "sampled"), (50, 50, "high_water_mark")])
+    @pytest.mark.parametrize("most, peak, low_from", [(40, 5, "sampled"), (50, 50, "high_water_mark")])
     def test_before_the_recording(self, most: int, peak: int, low_from: str) -> None:
         """What torch reached before a program began to record itself is no peak of the recording."""
         of = [mark(own(3, 40), own(5, most))]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import pathlib
 from math import log2
+from pathlib import Path
 
 import pytest
 
@@ -42,7 +42,7 @@ def largest(monkeypatch: pytest.MonkeyPatch) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
-def test_largest_recording(largest: bytes, tmp_path: pathlib.Path, name: str) -> None:
+def test_largest_recording(largest: bytes, tmp_path: Path, name: str) -> None:
     """A session of too many samples, processes and warnings says so, and is read again."""
     again = Session.load(Session.of(session_from(io.BytesIO(largest), "run")).save(tmp_path / name))
 
@@ -54,7 +54,7 @@ def test_largest_recording(largest: bytes, tmp_path: pathlib.Path, name: str) ->
     assert "60 processes" in str(again.report())
 
 
-@pytest.mark.parametrize(("processes", "devices"), [(15, 0), (200, 0), (0, 31), (0, 500), (100, 200)])
+@pytest.mark.parametrize("processes, devices", [(15, 0), (200, 0), (0, 31), (0, 500), (100, 200)])
 def test_limits_leave_room(processes: int, devices: int) -> None:
     """What three days at 1 ms leave, of many processes and devices, fits into the largest file that is read."""
     limit = Plan(()).max_samples / (1 + processes // PROCESSES_OF_ROW + devices // DEVICES_OF_ROW)

@@ -26,7 +26,7 @@ SLURM = {
 
 
 @pytest.mark.parametrize(
-    ("environment", "name", "job"),
+    "environment, name, job",
     [
         (TORCHRUN, "torchrun", "tune"),
         (OPEN_MPI, "mpi", "tune"),
@@ -65,7 +65,7 @@ def test_no_rank(environment: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "suffix"),
+    "environment, suffix",
     [
         ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "16"}, "-rank03"),
         ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "10"}, "-rank3"),

@@ -13,10 +13,10 @@ from nncftools.session.session import schema
 from tests.made_up import process, session
 
 if TYPE_CHECKING:
-    import pathlib
+    from pathlib import Path
 
 
-def saved(of: Session, folder: pathlib.Path) -> dict[str, Any]:
+def saved(of: Session, folder: Path) -> dict[str, Any]:
     """Return the document that a session is saved as."""
     document: dict[str, Any] = json.loads(of.save(folder / "run.json").read_text(encoding="utf-8"))
     return document
@@ -64,13 +64,13 @@ def test_schema_is_a_schema() -> None:
         ),
     ],
 )
-def test_saved_session_follows_the_schema(of: Session, tmp_path: pathlib.Path) -> None:
+def test_saved_session_follows_the_schema(of: Session, tmp_path: Path) -> None:
     """What is saved validates, also with nulls."""
     validator().validate(saved(of, tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("place", "value"),
+    "place, value",
     [
         ("format", "other"),
         ("version", 2),
@@ -79,7 +79,7 @@ def test_saved_session_follows_the_schema(of: Session, tmp_path: pathlib.Path) -
         ("peaks.rss", {"low": []}),
     ],
 )
-def test_schema_refuses(place: str, value: object, tmp_path: pathlib.Path) -> None:
+def test_schema_refuses(place: str, value: object, tmp_path: Path) -> None:
     """A value that this version cannot read does not validate."""
     document = saved(session(), tmp_path)
     folder, _, key = place.rpartition(".")
@@ -89,7 +89,7 @@ def test_schema_refuses(place: str, value: object, tmp_path: pathlib.Path) -> No
         validator().validate(document)
 
 
-def test_schema_allows_later_keys(tmp_path: pathlib.Path) -> None:
+def test_schema_allows_later_keys(tmp_path: Path) -> None:
     """Keys and metrics of a later version of the tool validate."""
     document = saved(session(), tmp_path)
     document["later"] = {"a": 1}

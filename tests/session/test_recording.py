@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import io
 import json
-import pathlib
 import random
 from array import array
 from itertools import pairwise
 from math import isnan
+from pathlib import Path
 
 import pytest
 
@@ -45,7 +45,7 @@ def bad_lines(*lines: object) -> tuple[list[float], list[str]]:
 
 class TestFinished:
     @pytest.mark.parametrize(
-        ("user", "system", "expected"),
+        "user, system, expected",
         [(0.375, 0.125, (0.375, 0.125)), (0.3, 0.1, (0.33, 0.11)), (0.0, 0.0, (0.44, 0.0)), (0.3, None, (0.3, None))],
         ids=["above", "below", "less than a tick", "unknown"],
     )
@@ -263,7 +263,7 @@ def from_log(lines: list[str], *processes: Process, redact: tuple[str, ...] = ()
 
 
 @pytest.mark.parametrize(
-    ("points", "shared"),
+    "points, shared",
     [([SHARED, LATER], [0, 2048, 1024]), ([EARLIER], []), ([EARLIER, LATER], [0, 0, 1024])],
     ids=["this version", "earlier version", "both"],
 )
@@ -333,7 +333,7 @@ def test_frames_of_the_hook() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "missing"),
+    "lines, missing",
     [
         (
             ['{"problem": {"process": 0, "text": "refused"}}'],
@@ -370,7 +370,7 @@ page faults | {"processes": [{"pid": 1, "faults": [[1, []], [0.5, []]]}]}
 
 
 @pytest.mark.parametrize("text", cases(WRONG))
-def test_impossible_snapshots(text: str, tmp_path: pathlib.Path) -> None:
+def test_impossible_snapshots(text: str, tmp_path: Path) -> None:
     """A session whose snapshots make no sense is refused, with the place."""
     path = session(snapshots=Snapshots()).save(tmp_path / "run.json")
     document = json.loads(path.read_text())
@@ -404,7 +404,7 @@ KEPT = {
 """By case: the values of gauges, a limit, and the rows that are kept."""
 
 
-@pytest.mark.parametrize(("gauges", "limit", "expected"), KEPT.values(), ids=KEPT)
+@pytest.mark.parametrize("gauges, limit, expected", KEPT.values(), ids=KEPT)
 def test_kept_rows(gauges: str, limit: int, expected: str) -> None:
     """Of a bucket the rows with the smallest and the largest known value of each gauge are kept, and the last."""
     columns = [array("d", map(float, gauge.split())) for gauge in gauges.split(", ")]

@@ -38,7 +38,7 @@ def test_bytes_are_written_as_integers(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
+    "name, text, message",
     [
         ("rss", "[1]", "at `$.samples.rss`: 2 values expected, one for each of 'time_s', found 1"),
         ("rss", "[1e999, 2]", "at `$.samples.rss`: Number out of range - at `$[0]`"),
@@ -63,7 +63,7 @@ def test_impossible_column_names_its_place(name: str, text: str, message: str) -
     assert str(caught.value) == f"run.json: {message}"
 
 
-@pytest.mark.parametrize(("text", "place"), [("[1, -2]", 1), ("[1e30, 2]", 0)])
+@pytest.mark.parametrize("text, place", [("[1, -2]", 1), ("[1e30, 2]", 0)])
 def test_values_out_of_range_are_unknown(text: str, place: int) -> None:
     """What cannot be is NaN, and the session has a warning."""
     warnings = ["earlier"]
@@ -78,7 +78,7 @@ def test_values_out_of_range_are_unknown(text: str, place: int) -> None:
 class TestLong:
     """Columns are parsed a piece at a time."""
 
-    @pytest.mark.parametrize(("count", "blanks"), [(0, " "), (1, "\n  "), (7_000, ""), (20_000, "\n  ")])
+    @pytest.mark.parametrize("count, blanks", [(0, " "), (1, "\n  "), (7_000, ""), (20_000, "\n  ")])
     def test_is_parsed_whole(self, count: int, blanks: str) -> None:
         """No value is lost between pieces, whatever blanks are between the values; null is NaN."""
         between = f"{blanks},{blanks}"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import pathlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from tests.made_up import full_disk, journal, process, rows, session
 
 
 @pytest.fixture
-def document(tmp_path: pathlib.Path) -> dict[str, Any]:
+def document(tmp_path: Path) -> dict[str, Any]:
     """Return the document of a saved session, to be changed and written by ``write``."""
     path = session(processes=[process()], marks=[Mark(name="export", start_s=0.1)]).save(tmp_path / "made.json")
     made: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -23,7 +23,7 @@ def document(tmp_path: pathlib.Path) -> dict[str, Any]:
     return made
 
 
-def write(document: object, folder: pathlib.Path) -> pathlib.Path:
+def write(document: object, folder: Path) -> Path:
     """Write a document as ``run.json``."""
     path = folder / "run.json"
     path.write_text(json.dumps(document), encoding="utf-8")
@@ -36,7 +36,7 @@ def plain(of: Session) -> tuple[dict[str, object], dict[str, list[float]]]:
     return fields, {name: list(column) for name, column in of.samples.items()}
 
 
-def failure(path: pathlib.Path) -> str:
+def failure(path: Path) -> str:
     """Return the message of the error that loading the session and all its columns raises."""
     with pytest.raises(SessionFileError) as caught:
         dict(Session.load(path).samples)
@@ -45,7 +45,7 @@ def failure(path: pathlib.Path) -> str:
 
 class TestSave:
     @pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
-    def test_load_gives_what_was_saved(self, tmp_path: pathlib.Path, name: str) -> None:
+    def test_load_gives_what_was_saved(self, tmp_path: Path, name: str) -> None:
         """A session comes back as it was, gzipped or not."""
         of = session({"rss": [1, 2], "cpu_user": [0.1, 0.30000000000000004]}, marks=[Mark(name="é\n", start_s=0.1)])
         path = of.save(tmp_path / name)
@@ -53,7 +53,7 @@ class TestSave:
         assert plain(Session.load(path)) == plain(of)
         assert path.read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
 
-    def test_unknown_keys_are_kept(self, tmp_path: pathlib.Path, document: dict[str, Any]) -> None:
+    def test_unknown_keys_are_kept(self, tmp_path: Path, document: dict[str, Any]) -> None:
         """What a later version wrote survives being saved by this one, at every depth and in order."""
         document["later"] = {"a": [1, 2.5, None]}
         document["host"]["later"] = 1
@@ -65,7 +65,7 @@ class TestSave:
 
         assert json.loads(again.read_text(encoding="utf-8")) == document
 
-    def test_failing_save_leaves_the_old_file(self, tmp_path: pathlib.Path) -> None:
+    def test_failing_save_leaves_the_old_file(self, tmp_path: Path) -> None:
         """On a full disk the old file stays, and no part of the new one does."""
         path = tmp_path / "run.json"
         path.write_text("old", encoding="utf-8")
@@ -93,7 +93,7 @@ WRONG = """
 
 
 class TestLoadRefuses:
-    def test_missing_file(self, tmp_path: pathlib.Path) -> None:
+    def test_missing_file(self, tmp_path: Path) -> None:
         """A file that is not there is named."""
         path = tmp_path / "no.json"
 
@@ -102,10 +102,10 @@ class TestLoadRefuses:
     @pytest.mark.parametrize("path", ["/", "/dev/zero"])
     def test_no_file(self, path: str) -> None:
         """A folder is no session, and a device is not read without end."""
-        assert failure(pathlib.Path(path)).startswith(f"{path}: cannot be read: a file expected")
+        assert failure(Path(path)).startswith(f"{path}: cannot be read: a file expected")
 
     @pytest.mark.parametrize(
-        ("content", "message"),
+        "content, message",
         [
             pytest.param(b"", "the file is empty; a session of `nncf-tools monitor` was expected", id="empty"),
             pytest.param(b" \n\t\n", "the file is empty; a session of `nncf-tools monitor` was expected", id="blank"),
@@ -121,7 +121,7 @@ class TestLoadRefuses:
             pytest.param(gzip.compress(b""), "the file is empty", id="empty gz"),
         ],
     )
-    def test_file_that_is_no_session(self, tmp_path: pathlib.Path, content: bytes, message: str) -> None:
+    def test_file_that_is_no_session(self, tmp_path: Path, content: bytes, message: str) -> None:
         """Whatever else a file holds is one line that names the file and what is wrong."""
         path = tmp_path / "run.json"
         path.write_bytes(content)
@@ -130,23 +130,23 @@ class TestLoadRefuses:
         assert found.startswith(f"{path}: {message}")
         assert len(found.splitlines()) == 1
 
-    def test_newer_version(self, tmp_path: pathlib.Path, document: dict[str, Any]) -> None:
+    def test_newer_version(self, tmp_path: Path, document: dict[str, Any]) -> None:
         """A version from the future says what to do."""
         path = write({**document, "version": 2}, tmp_path)
 
         assert failure(path) == (f"{path}: session format version 2, this nncf-tools reads up to 1: upgrade nncf-tools")
 
     @pytest.mark.parametrize("key", ["start", "duration_s", "host", "sampler", "samples"])
-    def test_missing_key(self, tmp_path: pathlib.Path, document: dict[str, Any], key: str) -> None:
+    def test_missing_key(self, tmp_path: Path, document: dict[str, Any], key: str) -> None:
         """A key that makes a session one is missed by name."""
         del document[key]
         path = write(document, tmp_path)
 
         assert failure(path) == f"{path}: at `$`: the key {key!r} is missing"
 
-    @pytest.mark.parametrize(("wrong", "message"), rows(WRONG))
+    @pytest.mark.parametrize("wrong, message", rows(WRONG))
     def test_wrong_value_names_its_place(
-        self, tmp_path: pathlib.Path, document: dict[str, Any], wrong: str, message: str
+        self, tmp_path: Path, document: dict[str, Any], wrong: str, message: str
     ) -> None:
         """A value that cannot be right is one line with file, place and what was expected."""
         path = write({**document, **json.loads(wrong)}, tmp_path)
@@ -157,7 +157,7 @@ class TestLoadRefuses:
 
 
 class TestJournal:
-    def test_of_a_dead_recorder(self, tmp_path: pathlib.Path) -> None:
+    def test_of_a_dead_recorder(self, tmp_path: Path) -> None:
         """A journal without an end that nobody holds was left by a recorder that was killed."""
         path = tmp_path / "run.journal.jsonl"
         path.write_bytes(journal([0, 5]))
@@ -166,7 +166,7 @@ class TestJournal:
             "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
         ]
 
-    def test_of_a_living_recorder(self, tmp_path: pathlib.Path) -> None:
+    def test_of_a_living_recorder(self, tmp_path: Path) -> None:
         """A journal that is locked is still being written."""
         path = tmp_path / "run.journal.jsonl"
         path.write_bytes(journal([0, 5]))
@@ -189,9 +189,9 @@ RANGE = """
 """
 
 
-@pytest.mark.parametrize(("wrong", "right", "place"), rows(RANGE))
+@pytest.mark.parametrize("wrong, right, place", rows(RANGE))
 def test_values_out_of_range_are_unknown(
-    tmp_path: pathlib.Path, document: dict[str, Any], wrong: str, right: str, place: str
+    tmp_path: Path, document: dict[str, Any], wrong: str, right: str, place: str
 ) -> None:
     """Numbers that cannot be are null, with a warning that counts them, also in a copy."""
     field = wrong.split('"')[1]

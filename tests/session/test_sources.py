@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import time
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ LARGEST = 8 << 20
 
 class TestText:
     @pytest.mark.parametrize(
-        ("content", "text"),
+        "content, text",
         [
             ("\n\t  make( 1,\t2 )  \n", "make( 1, 2 )"),
             (b"\xef\xbb\xbf# a\r\nprint('\xc3\xa9')\r\n", "print('é')"),
@@ -35,14 +35,14 @@ class TestText:
             (b"# coding: nothing\nb\n", ""),
         ],
     )
-    def test_one_line(self, tmp_path: pathlib.Path, content: str | bytes, text: str) -> None:
+    def test_one_line(self, tmp_path: Path, content: str | bytes, text: str) -> None:
         """A text is one short line without an encoding's traps, by the encoding that the file names."""
         found = taken(written(tmp_path / "mod.py", content)).get(2, "")
 
         assert found == text
         assert len(found) <= 160
 
-    def test_secrets(self, tmp_path: pathlib.Path) -> None:
+    def test_secrets(self, tmp_path: Path) -> None:
         """Secrets are hidden by the rules of the recording, before a long line is shortened."""
         path = written(tmp_path / "mod.py", f"token = 'abc'\nmine = 'token'; x('{'y' * 120}', token='abc')\n")
 
@@ -51,7 +51,7 @@ class TestText:
         assert taken(path, 2)[2].endswith("yy', token=***)")
         assert taken(path, 1, redact=None)[1] == "token = 'abc'"
 
-    def test_many(self, tmp_path: pathlib.Path) -> None:
+    def test_many(self, tmp_path: Path) -> None:
         """At most 2,000 lines and the next one are read."""
         path = written(tmp_path / "mod.py", "x\n" * 3_000)
 
@@ -59,7 +59,7 @@ class TestText:
 
 
 class TestFile:
-    def test_refused(self, tmp_path: pathlib.Path) -> None:
+    def test_refused(self, tmp_path: Path) -> None:
         """Only a regular file of 8 MiB is read, by its whole path."""
         large, empty, fifo = tmp_path / "large.py", written(tmp_path / "empty.py", ""), tmp_path / "fifo.py"
         os.truncate(written(large), LARGEST + 1)
@@ -73,17 +73,17 @@ class TestFile:
         for name in ("/tmp/ipykernel_1/2.py", "<string>", "/dev/zero", "/a\0b", ""):
             assert taken(name) == {}, name
 
-    def test_links(self, tmp_path: pathlib.Path) -> None:
+    def test_links(self, tmp_path: Path) -> None:
         """Our links are followed, relative ones too, and those of folders."""
         written(tmp_path / "code" / "mod.py")
-        linked(tmp_path / "folder", pathlib.Path("code"))
+        linked(tmp_path / "folder", Path("code"))
         link = linked(tmp_path / "link.py", tmp_path / "folder" / ".." / "code" / "mod.py")
 
         assert taken(link) == {2: "second = make(2)"}
 
 
 class TestChange:
-    def test_changed(self, tmp_path: pathlib.Path) -> None:
+    def test_changed(self, tmp_path: Path) -> None:
         """A file that changed after the process began may have another text, whatever time it has."""
         path = written(tmp_path / "mod.py")
         assert taken(path, after_s=-10) == {}
@@ -96,7 +96,7 @@ class TestChange:
         assert taken(path, after_s=10) == {}
 
     @pytest.mark.parametrize(
-        ("processes", "is_read"),
+        "processes, is_read",
         [
             ([{"start_s": 20.0, "parent": 0}], True),
             ([{"start_s": 20.0, "parent": 0}, {"start_s": 0.0}], False),  # both ran it: the earliest counts
@@ -107,7 +107,7 @@ class TestChange:
     )
     def test_of_several_processes(
         self,
-        tmp_path: pathlib.Path,
+        tmp_path: Path,
         processes: list[dict[str, Any]],
         is_read: bool,  # noqa: FBT001 — of the table
     ) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import pathlib
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from nncftools.render.view import View, format_named
 from nncftools.session.model import Mark, OwnMemory
 from tests.made_up import MIB, session
 
-FOLDER = pathlib.Path(__file__).parents[1] / "data" / "version_1"
+FOLDER = Path(__file__).parents[1] / "data" / "version_1"
 FILES = sorted(path.name.removesuffix(".json") for path in (FOLDER / "summaries").iterdir())
 MENDED = {"warnings", "tool_version"}
 """Texts, which may be written better."""
@@ -58,7 +58,7 @@ def test_reads_as_it_did(name: str) -> None:
     assert {key for key, value in old.items() if key not in MENDED and not is_within(value, new[key])} == set()
 
 
-def test_bounds_are_estimates(tmp_path: pathlib.Path) -> None:
+def test_bounds_are_estimates(tmp_path: Path) -> None:
     """Bounds of RSS at a mark, which are not made any more, are shown as estimates and kept when the file is saved."""
     marks = [Mark(name="Export", start_s=0.2, end_s=0.6, own_start=OwnMemory(rss=90 * MIB, tree=100 * MIB))]
     document = json.loads(session(marks=marks).save(tmp_path / "new.json").read_text())

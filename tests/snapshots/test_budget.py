@@ -43,7 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-@pytest.mark.parametrize(("elapsed_s", "left_s"), [(0.0, 0.5), (50.0, 0.5), (3_600.0, 36.0)])
+@pytest.mark.parametrize("elapsed_s, left_s", [(0.0, 0.5), (50.0, 0.5), (3_600.0, 36.0)])
 def test_share_or_least(clock: Clock, elapsed_s: float, left_s: float) -> None:
     """It is the share of the time, or the least CPU time where that is more."""
     budget = clock.budget()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -23,7 +23,7 @@ STATUS = "Name:\tpython\nCapEff:\t{:016x}\nSeccomp:\t0\n"
 
 
 @pytest.mark.parametrize(
-    ("scope", "capability", "with_hook", "is_allowed", "text"),
+    "scope, capability, with_hook, is_allowed, text",
     [
         (None, 0, False, True, ""),
         ("0\n", 0, False, True, ""),
@@ -36,7 +36,7 @@ STATUS = "Name:\tpython\nCapEff:\t{:016x}\nSeccomp:\t0\n"
     ],
 )
 def test_stack_access(  # noqa: PLR0913 — the columns of the table
-    tmp_path: pathlib.Path,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     *,
     scope: str | None,
@@ -59,20 +59,20 @@ def test_stack_access(  # noqa: PLR0913 — the columns of the table
 
 
 @pytest.fixture
-def log(tmp_path: pathlib.Path) -> Iterator[int]:
+def log(tmp_path: Path) -> Iterator[int]:
     """Return the descriptor of an empty log."""
     descriptor = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
     yield descriptor
     os.close(descriptor)
 
 
-def lines(tmp_path: pathlib.Path) -> list[str]:
+def lines(tmp_path: Path) -> list[str]:
     """Return the kinds of the lines of the log."""
     return [next(iter(json.loads(text))) for text in (tmp_path / "log").read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.mark.process
-def test_from_start_to_end(log: int, tmp_path: pathlib.Path) -> None:
+def test_from_start_to_end(log: int, tmp_path: Path) -> None:
     """The helper watches until it is closed, and writes its last line."""
     with subprocess.Popen(["sleep", "1000"]) as running:
         helper = Helper(log)
@@ -88,7 +88,7 @@ def test_from_start_to_end(log: int, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.process
-def test_error_of_ours(log: int, tmp_path: pathlib.Path) -> None:
+def test_error_of_ours(log: int, tmp_path: Path) -> None:
     """A helper that fails writes which error it was."""
     helper = Helper(log)
     helper._send(b"{}\n")
@@ -99,7 +99,7 @@ def test_error_of_ours(log: int, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.process
-def test_ends_with_the_sampler(log: int, tmp_path: pathlib.Path) -> None:
+def test_ends_with_the_sampler(log: int, tmp_path: Path) -> None:
     """When its starter was killed, the helper goes on until the sampler is gone."""
     program = (
         "import os, signal, sys; from nncftools.journal.writing import Plan; from nncftools.snapshots.client import *\n"
@@ -118,7 +118,7 @@ def test_ends_with_the_sampler(log: int, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.process
-def test_sampler_that_nobody_reaps(log: int, tmp_path: pathlib.Path) -> None:
+def test_sampler_that_nobody_reaps(log: int, tmp_path: Path) -> None:
     """A sampler that is a zombie is gone."""
     with subprocess.Popen(["sleep", "0.05"]) as sampler:
         helper = Helper(log)

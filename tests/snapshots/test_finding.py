@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-import pathlib
 import struct
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -59,7 +59,7 @@ def test_order(version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "is_known"), [(0x30F00F0, True), (0x30F00C1, False), (0x30F00A7, False), (0x31000F0, False)]
+    "number, is_known", [(0x30F00F0, True), (0x30F00C1, False), (0x30F00A7, False), (0x31000F0, False)]
 )
 def test_order_that_may_differ(number: int, is_known: bool) -> None:  # noqa: FBT001 — a column
     """Only the orders of final releases are known."""
@@ -78,7 +78,7 @@ def test_without_global_lock(version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("struct_name", "field", "offset"),
+    "struct_name, field, offset",
     [
         ("code", "file", 113),  # not a word
         ("code", "file", 208),  # behind the end of its struct
@@ -100,7 +100,7 @@ def test_impossible_layout(struct_name: str, field: str, offset: int) -> None:
 
 
 @pytest.fixture(params=PUBLISHING)
-def running(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> object:
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> object:
     """Run the program with a Python that publishes its layout; yield the process."""
     path = tmp_path / "program.py"
     path.write_text(PROGRAM, encoding="utf-8")
@@ -114,7 +114,7 @@ def running(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> object:
 
 def opened(pid: int) -> PythonMemory | None:
     """Return the memory of a process."""
-    return python_memory(f"/proc/{pid}", pathlib.Path(f"/proc/{pid}/maps").read_bytes())
+    return python_memory(f"/proc/{pid}", Path(f"/proc/{pid}/maps").read_bytes())
 
 
 def stacks_of(memory: PythonMemory) -> Stacks:
@@ -157,7 +157,7 @@ def right_of(pid: int) -> tuple[Stacks, list[int]]:
 
     right = until(at_rest, "both threads to sleep")
     assert right
-    with pathlib.Path(f"/proc/{pid}/mem").open("rb", buffering=0) as file:
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as file:
         begin = os.pread(file.fileno(), finding._MOST_WORDS * finding._WORD, memory._runtime)
     memory.close()
     _, _, _, *words = struct.unpack(f"<{finding._MOST_WORDS}Q", begin)

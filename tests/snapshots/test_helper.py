@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +25,7 @@ REST_NS = 50_000_000
 class Tree:
     """A tree of this process, whose memory is as a test says."""
 
-    def __init__(self, folder: pathlib.Path, least_s: float = 10.0) -> None:
+    def __init__(self, folder: Path, least_s: float = 10.0) -> None:
         self._log = folder / "log"
         self.writer = Writer(os.open(self._log, os.O_RDWR | os.O_CREAT | os.O_APPEND))
         self.budget = Budget(0.01, least_s / helper._MAPPINGS)
@@ -49,13 +49,13 @@ class Tree:
 
 
 @pytest.fixture
-def tree(tmp_path: pathlib.Path) -> Tree:
+def tree(tmp_path: Path) -> Tree:
     """Return a tree that was never read."""
     return Tree(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("mib", "at_rest", "at_s", "expected"),
+    "mib, at_rest, at_s, expected",
     [
         (590, True, 0.05, False),
         (601, True, 0.05, True),
@@ -74,7 +74,7 @@ def test_when_it_is_read(tree: Tree, mib: int, at_s: float, *, at_rest: bool, ex
     assert tree.has_read(mib, at_rest=at_rest, at_ns=round(at_s * 1e9)) is expected
 
 
-def test_budget(tmp_path: pathlib.Path) -> None:
+def test_budget(tmp_path: Path) -> None:
     """When the budget is spent, nothing is read."""
     tree = Tree(tmp_path, least_s=0.001)
     tree.budget.mappings_s = 0.002
@@ -82,7 +82,7 @@ def test_budget(tmp_path: pathlib.Path) -> None:
     assert not tree.has_read(1_000, at_rest=True)
 
 
-def test_groups_are_written(tree: Tree, tmp_path: pathlib.Path) -> None:
+def test_groups_are_written(tree: Tree, tmp_path: Path) -> None:
     """The line has the groups of each process."""
     tree.has_read(1_000, at_rest=True)
 
@@ -165,7 +165,7 @@ stack : [2, 0, 0, 0, 2, 2]
 
 
 @pytest.mark.parametrize(
-    ("mappings", "expected"),
+    "mappings, expected",
     [
         (MAPPINGS, GROUPS),
         ("100 rw-p clean=40 dirty=60 anonymous=60 | /m.bin", "file /m.bin: [100, 0, 0, 40, 60, 60]\n"),
@@ -189,7 +189,7 @@ def test_many_files() -> None:
 
 def test_own_mappings() -> None:
     """The groups of a real process sum to its RSS."""
-    rss = sum(sizes[0] for _, _, sizes in group_mappings(pathlib.Path("/proc/self/smaps").read_bytes()))
-    pages = int(pathlib.Path("/proc/self/statm").read_text("ascii").split()[1])
+    rss = sum(sizes[0] for _, _, sizes in group_mappings(Path("/proc/self/smaps").read_bytes()))
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
 
     assert abs(rss - pages * mmap.PAGESIZE) < 0.05 * rss + MIB

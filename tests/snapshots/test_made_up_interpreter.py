@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import pathlib
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the program, whose file is called like a Python."""
     path = tmp_path_factory.mktemp("built") / "python3.13"
     words = ["gcc", "-O1", "-Wall", "-Werror", "-rdynamic", "-o", path, BURNERS / "interpreter.c"]
@@ -31,7 +31,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return path
 
 
-def helper_of(log: pathlib.Path) -> int:
+def helper_of(log: Path) -> int:
     """Wait for the first line of a helper's log, and return the PID in it."""
     line = until(lambda: log.exists() and log.read_bytes().partition(b"\n")[0], "the helper")
     first: dict[str, Any] = json.loads(line or b"")
@@ -42,7 +42,7 @@ def helper_of(log: pathlib.Path) -> int:
 def largest_rss(process: subprocess.Popen[bytes], helper: int) -> int:
     """Wait for the end of a process, and return the high-water mark of its helper in bytes (VmHWM, proc(5))."""
     largest = 0
-    status = pathlib.Path(f"/proc/{helper}/status")
+    status = Path(f"/proc/{helper}/status")
     deadline = time.monotonic() + HANGING_S
     while process.poll() is None and time.monotonic() < deadline:
         # The helper ends before the process does: then it has no file any more.
@@ -54,7 +54,7 @@ def largest_rss(process: subprocess.Popen[bytes], helper: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("kind", "functions"),
+    "kind, functions",
     [
         ("tables", 60),
         ("short_tables", 60),
@@ -66,7 +66,7 @@ def largest_rss(process: subprocess.Popen[bytes], helper: int) -> int:
         ("interpreter_circle", 0),
     ],
 )
-def test_cost(tmp_path: pathlib.Path, python: pathlib.Path, kind: str, functions: int) -> None:
+def test_cost(tmp_path: Path, python: Path, kind: str, functions: int) -> None:
     """The helper stays small and within its time, stacks that can be read are there, and the session is soon saved."""
     words = command_line("profile", "-q", "-o", "run.json", "--", python, kind, 1_000)
     with subprocess.Popen(words, cwd=tmp_path) as process:

@@ -6,13 +6,13 @@ import contextlib
 import ctypes
 import json
 import os
-import pathlib
 import random
 import signal
 import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -154,7 +154,7 @@ def line_of(process: subprocess.Popen[str]) -> Any:  # noqa: ANN401 — JSON
 
 
 @contextlib.contextmanager
-def told(folder: pathlib.Path, version: str, text: str) -> Iterator[tuple[int, Any]]:
+def told(folder: Path, version: str, text: str) -> Iterator[tuple[int, Any]]:
     """Run a program with this Python; yield its PID and the first line that it writes."""
     path = folder / "program.py"
     path.write_text(TOLD + text, encoding="utf-8")
@@ -164,7 +164,7 @@ def told(folder: pathlib.Path, version: str, text: str) -> Iterator[tuple[int, A
 
 def memory_of(pid: int) -> PythonMemory:
     """Return the memory of a Python."""
-    found = python_memory(f"/proc/{pid}", pathlib.Path(f"/proc/{pid}/maps").read_bytes())
+    found = python_memory(f"/proc/{pid}", Path(f"/proc/{pid}/maps").read_bytes())
     assert found is not None
     return found
 
@@ -193,7 +193,7 @@ def stacks(memory: PythonMemory) -> dict[int, Frames]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("version", VERSIONS)
-def test_stack(tmp_path: pathlib.Path, version: str) -> None:
+def test_stack(tmp_path: Path, version: str) -> None:
     """Functions, files and lines are those that the program itself sees, also where frames are those of before."""
     path = tmp_path / "program.py"
     path.write_text(f"{TOLD}PROGRAMS = {PROGRAMS!r}\n{ALL}", encoding="utf-8")
@@ -218,7 +218,7 @@ def test_stack(tmp_path: pathlib.Path, version: str) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("version", SOME)
-def test_threads(tmp_path: pathlib.Path, version: str) -> None:
+def test_threads(tmp_path: Path, version: str) -> None:
     """Each thread has its stack. From 3.11 on, its ID is that of the kernel; before, it is a number below 0."""
     text = """
 def work(name, found):
@@ -245,7 +245,7 @@ found[threading.get_native_id()] = told(); print(json.dumps(found), flush=True);
 
 @pytest.mark.process
 @pytest.mark.parametrize("version", SOME[3:])
-def test_interpreters(tmp_path: pathlib.Path, version: str) -> None:
+def test_interpreters(tmp_path: Path, version: str) -> None:
     """A thread's stack goes on in the interpreter that it calls; another interpreter does not hide the main one."""
     text = """
 import _interpreters
@@ -274,7 +274,7 @@ enter()
 @pytest.mark.parametrize("found_at", [sys.executable, "/usr/bin/python3"])
 def test_where_it_is_built_in(found_at: str) -> None:
     """A Python can be read wherever its code is: in a library beside it, or in the program."""
-    if not pathlib.Path(found_at).exists():
+    if not Path(found_at).exists():
         pytest.skip(f"no {found_at} here")
     with running([found_at, "-c", f"{TOLD}hold()"]) as process:
         expected = line_of(process)
@@ -283,7 +283,7 @@ def test_where_it_is_built_in(found_at: str) -> None:
 
 
 @pytest.mark.process
-def test_too_deep(tmp_path: pathlib.Path) -> None:
+def test_too_deep(tmp_path: Path) -> None:
     """A chain of more than 20,000 frames is not followed to its end: it may be damaged, or a circle."""
     text = PROGRAMS["deep"].replace("10_000", "90_000").replace("5_000", "25_000").replace("hold()", "quiet()")
     text = f"def quiet(): print(0, flush=True); time.sleep(1000)\n{text}"
@@ -294,13 +294,13 @@ def test_too_deep(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.process
-def test_ended(tmp_path: pathlib.Path) -> None:
+def test_ended(tmp_path: Path) -> None:
     """A process that has ended has no stacks."""
     with told(tmp_path, "3.12", "hold()\n") as (pid, _):
         memory = memory_of(pid)
         stack = memory.stacks()[pid]
         os.kill(pid, 9)
-        until(lambda: "\nState:\tZ" in pathlib.Path(f"/proc/{pid}/status").read_text("utf-8"), "its end")
+        until(lambda: "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text("utf-8"), "its end")
 
         with pytest.raises(EndedError):
             memory.stacks()
@@ -310,7 +310,7 @@ def test_ended(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("version", "why"),
+    "version, why",
     [
         ("2.7", "its Python has no symbol _PyRuntime"),
         ("3.7", "the layout of Python 3.7 is not known"),
@@ -321,7 +321,7 @@ def test_older_pythons(version: str, why: str) -> None:
     """Of a Python before 3.10, it says so."""
     with running([python(version), "-S", "-uc", "import sys; print(0); sys.stdin.read()"]) as process:
         assert line_of(process) == 0
-        maps = pathlib.Path(f"/proc/{process.pid}/maps").read_bytes()
+        maps = Path(f"/proc/{process.pid}/maps").read_bytes()
         with pytest.raises(UnknownPythonError, match=f"^{why}$"):
             python_memory(f"/proc/{process.pid}", maps)
 
@@ -405,7 +405,7 @@ def test_child_of_vfork() -> None:
     """A child of vfork(2) has the memory of its parent, which stays when it executes: nothing of it is read."""
     with running([sys.executable, "-S", "-c", VFORKED]) as process:
         pid = process.pid
-        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
+        children = Path(f"/proc/{pid}/task/{pid}/children")
         child = int(until(children.read_text, "the child"))
         with pytest.raises(EndedError):
             memory_of(child).stacks()
@@ -416,7 +416,7 @@ def test_child_of_vfork() -> None:
 
 
 @pytest.mark.process
-def test_damaged_stack(tmp_path: pathlib.Path) -> None:
+def test_damaged_stack(tmp_path: Path) -> None:
     """The line of a frame that is being made is not known: its instruction may be larger than any number of the log."""
     with told(tmp_path, "3.12", "hold()\n") as (pid, _):
         memory = memory_of(pid)
@@ -435,7 +435,7 @@ def mapping(path: object) -> bytes:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"#!/bin/sh\n" * 100, "/dev/zero", sys.executable])
-def test_no_library(tmp_path: pathlib.Path, content: bytes | str) -> None:
+def test_no_library(tmp_path: Path, content: bytes | str) -> None:
     """A file that only has the name of a Python has no symbol of it; a link or device is not read."""
     path = tmp_path / "libpython3.11.so.1.0"
     if isinstance(content, bytes):
@@ -446,7 +446,7 @@ def test_no_library(tmp_path: pathlib.Path, content: bytes | str) -> None:
         python_memory("/proc/self", mapping(path))
 
 
-def test_other_files(tmp_path: pathlib.Path) -> None:
+def test_other_files(tmp_path: Path) -> None:
     """A deleted file, as of another root directory, is named; a script or package of Python is not an interpreter."""
     with pytest.raises(UnknownPythonError, match=r"^the file of its Python was not found"):
         python_memory("/proc/self", mapping(tmp_path / "python3.11 (deleted)"))

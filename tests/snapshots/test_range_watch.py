@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pathlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,7 +62,7 @@ time.sleep(0.3)
 
 
 @pytest.mark.process
-def test_rebound_name(tmp_path: pathlib.Path) -> None:
+def test_rebound_name(tmp_path: Path) -> None:
     """After ``weights = convert(weights)``, the memory is convert's: load's addresses went."""
     (tmp_path / "work.py").write_text(PROGRAM)
     words = command_line("monitor", "-q", "--stacks", "-o", "run.json", "--", sys.executable, "work.py")

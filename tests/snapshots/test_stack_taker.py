@@ -6,13 +6,13 @@ import contextlib
 import functools
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import time
 from bisect import bisect
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -52,7 +52,7 @@ second()
 class Log:
     """The log of a helper."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self._path = folder / "log"
         self.writer = Writer(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND))
 
@@ -77,7 +77,7 @@ class Log:
 class Watch(Log):
     """Processes that grow when a test says so."""
 
-    def __init__(self, folder: pathlib.Path, pid: int, *, is_allowed: bool = True) -> None:
+    def __init__(self, folder: Path, pid: int, *, is_allowed: bool = True) -> None:
         super().__init__(folder)
         self.spent_s = 0.0
         self.stacks = StackTaker(self.writer, lambda: self.spent_s < 5, is_allowed=is_allowed)
@@ -155,7 +155,7 @@ def start() -> Iterator[Start]:
 
 
 @pytest.mark.process
-def test_timeline(tmp_path: pathlib.Path, start: Start) -> None:
+def test_timeline(tmp_path: Path, start: Start) -> None:
     """A line has the moments of all readings, and of each thread its stacks from when they were first seen."""
     text = """import sys, threading, time
 thread = threading.Thread(target=sys.stdin.readline)
@@ -186,7 +186,7 @@ second()
 
 
 @pytest.mark.process
-def test_rest(tmp_path: pathlib.Path, start: Start) -> None:
+def test_rest(tmp_path: Path, start: Start) -> None:
     """The line is written seconds after memory rose, or a second after a reading; then the next one begins."""
     program = start()
     watch = Watch(tmp_path, program.pid)
@@ -205,7 +205,7 @@ def test_rest(tmp_path: pathlib.Path, start: Start) -> None:
 
 
 @pytest.mark.process
-def test_long_growth(tmp_path: pathlib.Path, start: Start) -> None:
+def test_long_growth(tmp_path: Path, start: Start) -> None:
     """While memory grows, a line has 200 readings; the next one begins with its last reading and the same stacks."""
     program = start()
     watch = Watch(tmp_path, program.pid)
@@ -221,7 +221,7 @@ def test_long_growth(tmp_path: pathlib.Path, start: Start) -> None:
 
 
 @pytest.mark.process
-def test_not_now(tmp_path: pathlib.Path, start: Start) -> None:
+def test_not_now(tmp_path: Path, start: Start) -> None:
     """Nothing is read with nothing left to spend, nor of a process that may exec in a moment."""
     watch = Watch(tmp_path, start().pid)
     watch.spent_s = 5.0
@@ -233,7 +233,7 @@ def test_not_now(tmp_path: pathlib.Path, start: Start) -> None:
 
 
 @pytest.mark.process
-def test_step(tmp_path: pathlib.Path, start: Start) -> None:
+def test_step(tmp_path: Path, start: Start) -> None:
     """Stacks are read when memory has risen by half a step at least."""
     watch = Watch(tmp_path, start().pid)
     watch.read()
@@ -248,7 +248,7 @@ def test_step(tmp_path: pathlib.Path, start: Start) -> None:
 
 
 @pytest.mark.process
-def test_not_allowed(tmp_path: pathlib.Path, start: Start) -> None:
+def test_not_allowed(tmp_path: Path, start: Start) -> None:
     """If stacks cannot be read here, page faults are read, and no stacks."""
     watch = Watch(tmp_path, start().pid, is_allowed=False)
 
@@ -257,7 +257,7 @@ def test_not_allowed(tmp_path: pathlib.Path, start: Start) -> None:
 
 
 @pytest.mark.process
-def test_several(tmp_path: pathlib.Path, start: Start) -> None:
+def test_several(tmp_path: Path, start: Start) -> None:
     """All processes that grow are read, each has its line; frames and stacks have the numbers of one log."""
     one, other = start(), start()
     watch = Watch(tmp_path, one.pid)
@@ -271,13 +271,13 @@ def test_several(tmp_path: pathlib.Path, start: Start) -> None:
 
 
 @pytest.mark.process
-def test_native_programs_around_a_python(tmp_path: pathlib.Path, start: Start) -> None:
+def test_native_programs_around_a_python(tmp_path: Path, start: Start) -> None:
     """What has no file of Python mapped is called native; for its memory, the Python that started it is read."""
     text = "import subprocess; child = subprocess.Popen(['sleep', '9']); print('ready', flush=True); print(child.pid)"
     shell = start(f'{sys.executable} -uSc "{text}; input()"; :', "sh", "-c")
     assert shell._process.stdout is not None
     child = int(shell._process.stdout.readline())
-    (pid,) = map(int, pathlib.Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text("ascii").split())
+    (pid,) = map(int, Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text("ascii").split())
     watch = Watch(tmp_path, shell.pid)
     middle = watch.add(pid, watch.watched.process)
     middle.growth.rose_ns -= 50 * S
@@ -294,7 +294,7 @@ def test_native_programs_around_a_python(tmp_path: pathlib.Path, start: Start) -
 
 
 @pytest.mark.process
-def test_only_native_programs(tmp_path: pathlib.Path) -> None:
+def test_only_native_programs(tmp_path: Path) -> None:
     """At the end, a line says that no program that grew was Python."""
     with subprocess.Popen(["sleep", "1000"]) as sleeping:
         watch = Watch(tmp_path, sleeping.pid)
@@ -305,7 +305,7 @@ def test_only_native_programs(tmp_path: pathlib.Path) -> None:
     assert watch.lines("problem") == [{"process": sleeping.pid, "text": "no_python"}]
 
 
-def test_native_program_is_seldom_looked_at(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_native_program_is_seldom_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a native program has loaded Python meanwhile is looked at again, each time later."""
     find = mock.Mock(return_value=None)
     monkeypatch.setattr("nncftools.snapshots.stack_taker.python_memory", find)
@@ -322,7 +322,7 @@ def test_native_program_is_seldom_looked_at(tmp_path: pathlib.Path, monkeypatch:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("failing", "error", "text"),
+    "failing, error, text",
     [
         ("python_memory", PermissionError(), "refused"),
         ("python_memory", UnknownPythonError("the layout of Python 3.7 is not known"), None),
@@ -331,7 +331,7 @@ def test_native_program_is_seldom_looked_at(tmp_path: pathlib.Path, monkeypatch:
     ],
 )
 def test_failure(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: Exception, text: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: Exception, text: str | None
 ) -> None:
     """Whatever goes wrong with the memory of a process, only that process is lost; a line has the reason."""
     fail = mock.Mock(side_effect=error)
@@ -347,7 +347,7 @@ def test_failure(
 
 
 @pytest.mark.process
-def test_exec(tmp_path: pathlib.Path, start: Start) -> None:
+def test_exec(tmp_path: Path, start: Start) -> None:
     """If a process execs another Python while it grows, the stacks of that one are read from then on."""
     text = (
         "import os, sys\ndef before():\n (print('ready', flush=True), sys.stdin.readline())\nbefore()\n"
@@ -373,7 +373,7 @@ def test_exec(tmp_path: pathlib.Path, start: Start) -> None:
 @pytest.mark.long
 @pytest.mark.process
 @pytest.mark.parametrize("version", VERSIONS)
-def test_name_that_is_not_running(tmp_path: pathlib.Path, start: Start, version: str) -> None:
+def test_name_that_is_not_running(tmp_path: Path, start: Start, version: str) -> None:
     """A code object in the memory of another one is not taken for it: no name is told that did not run then."""
     text = """
 import json, sys, time, types
@@ -435,7 +435,7 @@ def code(name: str) -> Code:
     return Code(b"", (name, "f.py"), 1, b"table", local_bytes=0, size=100)
 
 
-def test_very_deep_stack(tmp_path: pathlib.Path) -> None:
+def test_very_deep_stack(tmp_path: Path) -> None:
     """The middle of a very deep stack is left out."""
     log = Log(tmp_path)
     log.functions(StackLog(log.writer).write_stack([(code(f"f{number}"), 0) for number in range(1000)], 13))
@@ -445,7 +445,7 @@ def test_very_deep_stack(tmp_path: pathlib.Path) -> None:
     assert (functions[99:102], functions[-1]) == (["f99", CUT[0].name, "f700"], "f999")
 
 
-def test_lines_are_different_places(tmp_path: pathlib.Path) -> None:
+def test_lines_are_different_places(tmp_path: Path) -> None:
     """Another instruction of the same function is another frame and stack; the table of its lines is written once."""
     log = Log(tmp_path)
     stack_log, function = StackLog(log.writer), code("f")
@@ -465,7 +465,7 @@ def raw(text: str) -> RawStack:
 
 
 @pytest.mark.parametrize(
-    ("readings", "expected"),
+    "readings, expected",
     [
         (["loop:1:i=0 takes:1:n=0", "loop:1:i=0 takes:5:n=7"], (2, False)),
         (["loop:1:i=0 computes:1: sum:1:", "loop:1:i=1 computes:1: sum:1:"], (1, False)),
@@ -509,7 +509,7 @@ print('ready', flush=True)
 @pytest.mark.process
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
-    ("loop", "outer"),
+    "loop, outer",
     [
         long("for number in range(1000): second()", 1, id="module"),
         long("[number for number in ()]\nfor number in range(1000): second()", 1, id="module that comprehends"),
@@ -529,7 +529,7 @@ def test_turns_of_a_loop(version: str, loop: str, outer: int) -> None:
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
-        memory = python_memory(f"/proc/{program.pid}", pathlib.Path(f"/proc/{program.pid}/maps").read_bytes())
+        memory = python_memory(f"/proc/{program.pid}", Path(f"/proc/{program.pid}/maps").read_bytes())
         assert memory is not None
         calls, said = Calls(), list[int]()
         before: RawStack = ()
@@ -548,7 +548,7 @@ def test_turns_of_a_loop(version: str, loop: str, outer: int) -> None:
     assert said.count(outer + 2) > 20  # the same call of the innermost function
 
 
-def test_line_tables_have_a_common_bound(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_tables_have_a_common_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When all line tables are too long together, later frames have none; a table that was written has its number."""
     monkeypatch.setattr(stack_taker, "MOST_OF_TABLES", 12)
     log = Log(tmp_path)
@@ -560,7 +560,7 @@ def test_line_tables_have_a_common_bound(tmp_path: pathlib.Path, monkeypatch: py
     assert [line[4] for line in log.lines("frame")] == [0, 0, 1, 1, None, None]
 
 
-def test_names_have_a_common_bound(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_have_a_common_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When names and files are too long together, later frames are left out, as in a very deep stack."""
     monkeypatch.setattr(stack_taker, "_MOST_TEXT", 9)
     log = Log(tmp_path)

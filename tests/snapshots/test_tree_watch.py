@@ -6,8 +6,8 @@ Which threads touched memory.
 from __future__ import annotations
 
 import mmap
-import pathlib
 import threading
+from pathlib import Path
 
 from nncftools.sampler.tree import PAGE
 from nncftools.snapshots.tree_watch import Growth, Threads, thin_points
@@ -144,7 +144,7 @@ def test_faults_of_an_ended_thread() -> None:
     thread = threading.Thread(target=touch, args=(8,))
     thread.start()
     thread.join()
-    until(lambda: not pathlib.Path(f"/proc/self/task/{thread.native_id}").exists(), "the kernel to end the thread")
+    until(lambda: not Path(f"/proc/self/task/{thread.native_id}").exists(), "the kernel to end the thread")
     faults, lost = threads.read()
 
     assert thread.native_id not in faults

@@ -14,7 +14,7 @@ ABOVE, HELD = "above the start of the test", "the largest process held 150.0 MiB
 
 
 @pytest.mark.parametrize(
-    ("limit", "peak"),
+    "limit, peak",
     [
         (IN_ALL, Peak(200 * MIB, 0, KERNEL)),
         (IN_ALL, Peak()),
@@ -28,7 +28,7 @@ def test_kept(limit: Limit, peak: Peak) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "peak", "line"),
+    "limit, peak, line",
     [
         (
             LIMIT,

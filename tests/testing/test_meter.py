@@ -115,7 +115,7 @@ def peak_with(
 
 
 @pytest.mark.parametrize(
-    ("known", "peak"),
+    "known, peak",
     [
         ({}, "50 20 kernel"),
         ({"largest": "51 1"}, "50 20 kernel"),

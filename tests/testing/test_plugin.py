@@ -303,7 +303,7 @@ def test_added(request): request.node.add_marker(limit("64"))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments, said",
     [
         (
             '"200 MB/s"',
@@ -494,7 +494,7 @@ def test_the_plugin_loads_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "words, said",
     [
         (("--memory-output=run.json",), "option --memory-output: only with --memory"),
         (("--memory", "--memory-output=no/run.json"), "option --memory-output: there is no folder"),
@@ -513,7 +513,7 @@ def test_wrong_option(pytester: pytest.Pytester, words: tuple[str, ...], said: s
 
 @pytest.mark.long
 @pytest.mark.process
-@pytest.mark.parametrize(("top", "heading"), [("1", "memory: 1 largest peak of 3 tests"), ("0", "memory: 3 tests")])
+@pytest.mark.parametrize("top, heading", [("1", "memory: 1 largest peak of 3 tests"), ("0", "memory: 3 tests")])
 def test_top(suite: Suite, top: str, heading: str) -> None:
     """The requested number of tests is shown, all with 0; the heading gives the total."""
     source = "def test_a(): touch(30)\ndef test_b(): touch(10)\ndef test_c(): pass"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture
-def shared(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+def shared(tmp_path: Path) -> Iterator[Path]:
     """Make a world-writable folder below folders that everybody may enter."""
     folder = tmp_path / "shared"
     folder.mkdir()

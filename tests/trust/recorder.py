@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import nncftools
@@ -47,7 +47,7 @@ class Recorder:
 
     def __init__(
         self,
-        folder: pathlib.Path,
+        folder: Path,
         *before: str,
         preexec_fn: Callable[[], object] = bool,
         **options: Any,  # noqa: ANN401 — passed on
@@ -107,7 +107,7 @@ class Recorder:
 
 def result_of(
     words: Sequence[object],
-    folder: pathlib.Path,
+    folder: Path,
     **options: Any,  # noqa: ANN401 — passed on
 ) -> subprocess.CompletedProcess[str]:
     """Run a program in a folder, to the end."""
@@ -118,16 +118,16 @@ def result_of(
 def state_of(pid: int) -> str:
     """Return the state of a process as in proc(5); empty when it is gone."""
     try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
 
-def changed_package(folder: pathlib.Path, change: str) -> dict[str, str]:
+def changed_package(folder: Path, change: str) -> dict[str, str]:
     """Copy nncf-tools, with a change that its sampler applies to itself at its start; return the environment for it."""
     package = folder / "nncftools"
     package.mkdir(parents=True)
-    for part in pathlib.Path(nncftools.__file__).parent.iterdir():
+    for part in Path(nncftools.__file__).parent.iterdir():
         if part.name == "sampler":
             shutil.copytree(part, package / part.name)
         else:

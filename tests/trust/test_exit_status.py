@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import pathlib
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +26,7 @@ Link.send = killed
 
 class TestKilledSampler:
     @pytest.mark.parametrize(
-        ("key", "when"),
+        "key, when",
         [
             ("started", "before"),
             ("exit", "before"),
@@ -38,7 +38,7 @@ class TestKilledSampler:
             pytest.param("end", "before", marks=pytest.mark.long),
         ],
     )
-    def test_at_a_message(self, tmp_path: pathlib.Path, key: str, when: str) -> None:
+    def test_at_a_message(self, tmp_path: Path, key: str, when: str) -> None:
         """Killed before or after any of its messages: the status is the command's, and the recorded data is kept."""
         change = AT_A_MESSAGE.format(key=key, when=when, number=9)
         environment = changed_package(tmp_path / "changed", change)
@@ -55,7 +55,7 @@ class TestKilledSampler:
             assert (session.exit and session.exit.code, result.stderr) == (5, "")
             assert is_told or key != "exit"
 
-    def test_terminate_when_its_pid_is_not_known(self, tmp_path: pathlib.Path) -> None:
+    def test_terminate_when_its_pid_is_not_known(self, tmp_path: Path) -> None:
         """The command of a sampler that died before reporting it can be ended."""
         environment = changed_package(tmp_path / "changed", AT_A_MESSAGE.format(key="started", when="before", number=9))
         parent = "$(cut -d' ' -f4 /proc/$$/stat)"

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import pathlib
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,16 +42,16 @@ KEPT = re.compile(r"it is (\S+)|the journal is (\S+)")
 UNTIL_SAMPLED = "until grep -qs '^\\[' {}; do sleep 0.01; done; "
 
 
-def session_of(run: subprocess.CompletedProcess[str], asked: pathlib.Path) -> Session:
+def session_of(run: subprocess.CompletedProcess[str], asked: Path) -> Session:
     """Return the recorded session, from the requested place or the one that the error names."""
     found = KEPT.search(run.stderr)
-    return Session.load(asked if found is None else pathlib.Path(found[1] or found[2]))
+    return Session.load(asked if found is None else Path(found[1] or found[2]))
 
 
 class TestAnotherUser:
     @as_another
     @pytest.mark.parametrize("umask", [0o022, 0o002])
-    def test_swaps_files(self, nncf_tools: Run, shared: pathlib.Path, umask: int) -> None:
+    def test_swaps_files(self, nncf_tools: Run, shared: Path, umask: int) -> None:
         """Swapping journal and marks for links can neither choose what runs nor redirect writes."""
         evil = shared / "evil"
         plan = f'{{"columns":["rss"],"interval_s":0.1,"source":"proc","argv":["touch","{shared}/ran"]}}'
@@ -81,7 +81,7 @@ class TestAnotherUser:
             assert session_of(result, shared / "run.json").command[:2] == ["sh", "-c"]
 
     @as_another
-    def test_journals_of_others(self, shared: pathlib.Path) -> None:
+    def test_journals_of_others(self, shared: Path) -> None:
         """`watch` skips journals that it may not read."""
         journal = shared / "memory_logs" / "run" / "session.journal.jsonl"
         journal.parent.mkdir(parents=True)
@@ -94,7 +94,7 @@ class TestAnotherUser:
 
 
 class TestSameName:
-    def test_second(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_second(self, nncf_tools: Run, tmp_path: Path) -> None:
         """A second recording to the same files is refused while the first runs: its command is not run, no data mix."""
         words = command_line("monitor -q --force -o run.json -- sh -c")
         first = subprocess.Popen([*words, "until [ -e go ]; do sleep 0.02; done; exit 3"], cwd=tmp_path)
@@ -132,8 +132,8 @@ SCRIPTS = """
 class TestWhatACommandDoes:
     """Whatever the command does to its recording's files, we exit with its status, and no loss is silent."""
 
-    @pytest.mark.parametrize(("options", "script", "message"), rows(SCRIPTS))
-    def test_to_folders(self, nncf_tools: Run, tmp_path: pathlib.Path, options: str, script: str, message: str) -> None:
+    @pytest.mark.parametrize("options, script, message", rows(SCRIPTS))
+    def test_to_folders(self, nncf_tools: Run, tmp_path: Path, options: str, script: str, message: str) -> None:
         """Folders and files that the command removes, recreates or replaces affect neither exit status nor session."""
         work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
         work.mkdir()
@@ -151,7 +151,7 @@ class TestWhatACommandDoes:
         assert session.finished
         assert len(session.samples)
 
-    def test_marks_through_a_link(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_marks_through_a_link(self, nncf_tools: Run, tmp_path: Path) -> None:
         """A marked program does not write through a link in the place of the marks."""
         (tmp_path / "victim").write_text("mine")
         script = (
@@ -163,7 +163,7 @@ class TestWhatACommandDoes:
         assert (tmp_path / "victim").read_text() == "mine"
 
 
-def test_journal_that_the_command_empties(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_journal_that_the_command_empties(nncf_tools: Run, tmp_path: Path) -> None:
     """Data recorded after the journal was emptied is a session; start and exit status are still known."""
     sampled = UNTIL_SAMPLED.format("run.journal.jsonl")
     script = f"{sampled}: > run.journal.jsonl; {sampled}exit 4"

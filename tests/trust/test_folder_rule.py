@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -19,20 +19,20 @@ GROUP = 23456
 WARNING = "every user may rename files in"
 
 
-def record(folder: pathlib.Path, *words: object, user: int = 0, group: int = 0) -> subprocess.CompletedProcess[str]:
+def record(folder: Path, *words: object, user: int = 0, group: int = 0) -> subprocess.CompletedProcess[str]:
     """Record a command that does nothing, in a folder and as a user, who may read Python in root's home, too."""
     line = [*become(user, group or user), *command_line("monitor -q --no-plot", *words, "--", "true")]
     script = ["sh", "-c", 'umask 002 && exec "$@"', "sh", *line]
     return result_of(script, folder)
 
 
-def recordings(folder: pathlib.Path) -> list[int]:
+def recordings(folder: Path) -> list[int]:
     """Return who owns each session below a folder, in the order of their names."""
     return [path.stat().st_uid for path in sorted(folder.rglob("*.json"))]
 
 
 @pytest.fixture
-def top(tmp_path: pathlib.Path) -> pathlib.Path:
+def top(tmp_path: Path) -> Path:
     """Return a folder that all users may enter."""
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == os.geteuid() and not folder.stat().st_mode & 1:
@@ -40,7 +40,7 @@ def top(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def make(folder: pathlib.Path, owner: int, group: int, mode: int) -> pathlib.Path:
+def make(folder: Path, owner: int, group: int, mode: int) -> Path:
     """Make a folder of an owner."""
     folder.mkdir()
     os.chown(folder, owner, group)
@@ -49,7 +49,7 @@ def make(folder: pathlib.Path, owner: int, group: int, mode: int) -> pathlib.Pat
 
 
 @pytest.mark.parametrize("words", [(), ("-o", "new/run.json")])
-def test_root_in_a_checkout(top: pathlib.Path, words: Sequence[str]) -> None:
+def test_root_in_a_checkout(top: Path, words: Sequence[str]) -> None:
     """Root in a container records in a mounted checkout that belongs to another user."""
     checkout = make(top / "checkout", OTHER, OTHER, 0o755)
     done = record(checkout, *words)
@@ -58,7 +58,7 @@ def test_root_in_a_checkout(top: pathlib.Path, words: Sequence[str]) -> None:
     assert recordings(checkout)
 
 
-def test_sudo(top: pathlib.Path) -> None:
+def test_sudo(top: Path) -> None:
     """A user records, then with sudo, then without it again, all in one log folder in the home directory."""
     home = make(top / "home", OTHER, OTHER, 0o755)
     for user in (OTHER, 0, OTHER):
@@ -71,7 +71,7 @@ def test_sudo(top: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("-o", "run.json"), ("--log-dir", ".")])
-def test_folder_for_all(top: pathlib.Path, words: Sequence[str]) -> None:
+def test_folder_for_all(top: Path, words: Sequence[str]) -> None:
     """In a folder of mode 0777, one warning is given, however many runs there are, and only new names are written."""
     shared = make(top / "shared", 0, 0, 0o777)
     done = record(shared, *words, "--repeat", "2", user=OTHER)
@@ -84,7 +84,7 @@ def test_folder_for_all(top: pathlib.Path, words: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize("owner", [THIRD, pytest.param(0, marks=pytest.mark.long)])
-def test_folder_of_a_group(top: pathlib.Path, owner: int) -> None:
+def test_folder_of_a_group(top: Path, owner: int) -> None:
     """Members of a group record in its folder, whoever made it, and in the log folder of each other."""
     team = make(top / "team", owner, GROUP, 0o2775)
     results = [

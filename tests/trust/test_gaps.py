@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import pathlib
 import resource
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.process, pytest.mark.long]
 
 
 @pytest.fixture
-def recorder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     """Record a command that lives until it is released; like ``full_disk``, write no compiled modules."""
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     with (tmp_path / "errors").open("w") as errors:
@@ -46,7 +46,7 @@ def failing_writes(recorder: Recorder) -> Iterator[None]:
 
 def wake_ups(pid: int) -> int:
     """Return how often a process has slept so far."""
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
@@ -56,7 +56,7 @@ def is_whole(session: Session) -> bool:
 
 
 class TestFailingWrites:
-    def test_for_long(self, tmp_path: pathlib.Path) -> None:
+    def test_for_long(self, tmp_path: Path) -> None:
         """Samples lost because too much waits for the disk are missed, a gap, and one warning."""
         change = "from nncftools.journal import writing; writing.MAX_KEPT = 100"
         environment = changed_package(tmp_path / "changed", change)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.trust.recorder import result_of
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 INHERITING = """
 import os, resource, sys
 number, limit, *words = sys.argv[1:]
@@ -38,9 +38,7 @@ errors.CAN_RECORD = False
 NOT_THERE = "nncf-tools: error: recording needs Linux or macOS; reports, comparisons and pictures work here\n"
 
 
-def limited(
-    folder: pathlib.Path, limit: object, *words: object, inherited: int = 0
-) -> subprocess.CompletedProcess[str]:
+def limited(folder: Path, limit: object, *words: object, inherited: int = 0) -> subprocess.CompletedProcess[str]:
     """Record a command under a limit of open files."""
     record = command_line("monitor -q -i 0.02 --force -o run.json", *words)
     launch = [sys.executable, "-S", "-E", "-c", INHERITING, str(inherited), str(limit)]
@@ -49,7 +47,7 @@ def limited(
 
 class TestDescriptors:
     @pytest.mark.parametrize("limit", ["64", "S64"])
-    def test_crowd(self, tmp_path: pathlib.Path, limit: str) -> None:
+    def test_crowd(self, tmp_path: Path, limit: str) -> None:
         """With few descriptors, a crowd is counted completely, and sees the original limit."""
         result = limited(tmp_path, limit, "--", *burner("crowd", 200))
         session = Session.load(tmp_path / "run.json")
@@ -58,8 +56,8 @@ class TestDescriptors:
         assert max(session.samples["processes"]) == len(session.processes) == 201
         assert session.warnings == []
 
-    @pytest.mark.parametrize(("inherited", "limit"), [(0, 8), (0, 20), (40, 64), (58, 64)])
-    def test_too_few(self, tmp_path: pathlib.Path, inherited: int, limit: int) -> None:
+    @pytest.mark.parametrize("inherited, limit", [(0, 8), (0, 20), (40, 64), (58, 64)])
+    def test_too_few(self, tmp_path: Path, inherited: int, limit: int) -> None:
         """With too few descriptors, one line says so before the command starts."""
         result = limited(tmp_path, limit, "touch", "ran", inherited=inherited)
 
@@ -68,8 +66,8 @@ class TestDescriptors:
         assert result.stderr.count("\n") == 1
         assert not list(tmp_path.iterdir())
 
-    @pytest.mark.parametrize(("inherited", "limit"), [(0, "S8"), (30, "64"), (1100, "2048")])
-    def test_just_enough(self, tmp_path: pathlib.Path, inherited: int, limit: str) -> None:
+    @pytest.mark.parametrize("inherited, limit", [(0, "S8"), (30, "64"), (1100, "2048")])
+    def test_just_enough(self, tmp_path: Path, inherited: int, limit: str) -> None:
         """Inherited descriptors, or a soft limit that can be raised, are not an obstacle."""
         result = limited(tmp_path, limit, "--", "sh", "-c", "ulimit -Sn; exit 5", inherited=inherited)
         session = Session.load(tmp_path / "run.json")
@@ -77,7 +75,7 @@ class TestDescriptors:
         assert (result.returncode, result.stdout, result.stderr) == (5, f"{limit.removeprefix('S')}\n", "")
         assert (session.finished, len(session.processes), session.warnings) == (True, 1, [])
 
-    def test_program_with_many_of_its_own(self, tmp_path: pathlib.Path) -> None:
+    def test_program_with_many_of_its_own(self, tmp_path: Path) -> None:
         """A program with more than a thousand open files can record itself."""
         program = (
             "import os, nncftools\n"
@@ -96,7 +94,7 @@ def can(*words: str) -> bool:
 
 
 class TestProc:
-    def test_missing(self, tmp_path: pathlib.Path) -> None:
+    def test_missing(self, tmp_path: Path) -> None:
         """Without /proc, one line says so before the command starts."""
         if os.stat("/").st_dev != os.stat(ROOT).st_dev or not can("unshare", "-m", "true"):  # noqa: PTH116 — devices
             pytest.skip("only root can change the root folder, and all must be on one disk")
@@ -113,7 +111,7 @@ class TestProc:
         )
         assert (result.returncode, [path.name for path in tmp_path.iterdir()]) == (1, ["root"])
 
-    def test_of_another_namespace(self, tmp_path: pathlib.Path) -> None:
+    def test_of_another_namespace(self, tmp_path: Path) -> None:
         """A /proc with other PIDs is refused before the command starts; all figures would be 0."""
         if not can("unshare", "--pid", "--fork", "true"):
             pytest.skip("only root can make a PID namespace")
@@ -130,7 +128,7 @@ class TestProc:
 
 class TestWindows:
     @pytest.mark.parametrize("words", [("monitor", "true"), ("profile", "true"), ("watch", "--pid", "1")])
-    def test_is_refused(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
+    def test_is_refused(self, tmp_path: Path, words: tuple[str, ...]) -> None:
         """Recording commands end with one line, and leave no files."""
         program = f"{ELSEWHERE}from nncftools.__main__ import main; main()"
         result = result_of([sys.executable, "-c", program, *words], tmp_path)
@@ -138,7 +136,7 @@ class TestWindows:
         assert (result.returncode, result.stdout, result.stderr) == (1, "", NOT_THERE)
         assert not list(tmp_path.iterdir())
 
-    def test_sessions_are_read(self, tmp_path: pathlib.Path) -> None:
+    def test_sessions_are_read(self, tmp_path: Path) -> None:
         """A session from another machine can be reported."""
         program = f"{ELSEWHERE}from nncftools.__main__ import main; main()"
         result = result_of([sys.executable, "-c", program, "report", ROOT / "tests/data/runs/base-1.json"], tmp_path)

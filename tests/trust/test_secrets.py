@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import stat
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -30,12 +30,12 @@ def telling(program: str = UNTIL_GO) -> list[str]:
     return [sys.executable, "-S", "-E", "-c", PARENT, f"HF_TOKEN={SECRET} {SECRET}", *child]
 
 
-def mode(path: pathlib.Path) -> int:
+def mode(path: Path) -> int:
     """Return the permissions of a file."""
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def saving(folder: pathlib.Path, more: str = "") -> dict[str, str]:
+def saving(folder: Path, more: str = "") -> dict[str, str]:
     """Write a program that saves models under names with a secret; return the environment in which it runs."""
     (folder / "openvino").mkdir()
     (folder / "openvino" / "__init__.py").touch()
@@ -43,7 +43,7 @@ def saving(folder: pathlib.Path, more: str = "") -> dict[str, str]:
     (folder / "openvino" / "_pyopenvino.py").write_text(source)
     calls = "".join(f"o.save_model(0, {name!r})\n" for name in (f"token={SECRET}", "mine.xml"))
     (folder / "run.py").write_text(f"import openvino._pyopenvino as o\n{calls}{more}")
-    return {"PYTHONPATH": os.pathsep.join([str(pathlib.Path.cwd()), str(folder)])}
+    return {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), str(folder)])}
 
 
 class Recorded(NamedTuple):
@@ -85,7 +85,7 @@ class TestRecording:
         assert f"--api-key={SECRET}".encode() in recorded.journal
         assert recorded.modes == {"run.journal.jsonl": 0o600, "run.marks.jsonl": 0o600, "run.json": 0o664}
 
-    def test_session_and_summary(self, recorded: Recorded, tmp_path: pathlib.Path) -> None:
+    def test_session_and_summary(self, recorded: Recorded, tmp_path: Path) -> None:
         """Session, live view and summary hide the secrets of command and child, also what is read from a journal."""
         (tmp_path / "run.journal.jsonl").write_bytes(recorded.journal)
         read_session(tmp_path / "run.journal.jsonl").save(tmp_path / "read.json")
@@ -98,7 +98,7 @@ class TestRecording:
         assert SECRET not in recorded.live
         assert "--password '***'" in recorded.live
 
-    def test_own_rules(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_own_rules(self, nncf_tools: Run, tmp_path: Path) -> None:
         """--redact hides more, --no-redact hides nothing."""
         words = ("-o", "run.json", "--force", "--", "true", "bbb", "--token", SECRET)
         for option, expected in (
@@ -109,7 +109,7 @@ class TestRecording:
             assert Session.load(tmp_path / "run.json").command[1:] == expected
             assert "of the environment" not in (tmp_path / "run.json").read_text()
 
-    def test_marks_and_names(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_marks_and_names(self, nncf_tools: Run, tmp_path: Path) -> None:
         """Lines of output, arguments of calls, saved paths, and names made from the command reveal no secret."""
         environment = saving(tmp_path, f"print('login --password={SECRET}')\n")
         line = f"HF_TOKEN={SECRET} {sys.executable} run.py --password {SECRET}"
@@ -119,7 +119,7 @@ class TestRecording:
         marks = Session.load(logs / "latest/session.json").marks
 
         assert [mark.arguments for mark in marks if mark.arguments] == ["token=***", "***.xml"]
-        assert [pathlib.Path(mark.saved).name for mark in marks if mark.saved] == ["token=***", "***.xml"]
+        assert [Path(mark.saved).name for mark in marks if mark.saved] == ["token=***", "***.xml"]
         assert "login --password=***" in {mark.name for mark in marks}
         assert SECRET not in result.stderr
         for file in logs.rglob("*"):
@@ -128,7 +128,7 @@ class TestRecording:
 
 
 class TestForeignLogs:
-    def test_mprof(self, tmp_path: pathlib.Path) -> None:
+    def test_mprof(self, tmp_path: Path) -> None:
         """The command in a log of mprof is redacted."""
         log = tmp_path / "mprofile.dat"
         log.write_bytes(logs.MPROF.replace(b"--fast", f"--fast --token {SECRET}".encode()))
@@ -137,7 +137,7 @@ class TestForeignLogs:
 
 @pytest.mark.long
 @pytest.mark.process
-def test_pytest_plugin(tmp_path: pathlib.Path) -> None:
+def test_pytest_plugin(tmp_path: Path) -> None:
     """Neither the summary of the pytest plugin nor its recording reveals the secrets of a test's child."""
     (tmp_path / "holds.py").write_text("held = bytearray(64 << 20)\nprint(flush=True)\ninput()\n")
     child = ["py", "-S", "holds.py", f"--token={SECRET}"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pathlib
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,7 +42,7 @@ touch swapped
 
 class TestForecast:
     @as_another
-    def test_earlier_one_behind_a_link(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
+    def test_earlier_one_behind_a_link(self, nncf_tools: Run, tmp_path: Path, shared: Path) -> None:
         """With --force, nothing is removed through another user's link."""
         models.write(tmp_path / "model", 8)
         (tmp_path / "ours").mkdir()
@@ -57,7 +57,7 @@ class TestForecast:
         assert set((tmp_path / "ours").iterdir()) == files
 
 
-def words_of(ours: pathlib.Path) -> list[str | pathlib.Path]:
+def words_of(ours: Path) -> list[str | Path]:
     """Return the words of a sweep of one configuration, with the inputs in a folder of ours."""
     texts = ["--text", ours / "text.txt", "--calibration", ours / "calibration.txt"]
     return ["sweep", "--model", ours / "model", *texts, "--only", "int8", "-o", "results.csv"]
@@ -65,7 +65,7 @@ def words_of(ours: pathlib.Path) -> list[str | pathlib.Path]:
 
 class TestSweep:
     @as_another
-    def test_job_is_changed(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
+    def test_job_is_changed(self, nncf_tools: Run, tmp_path: Path, shared: Path) -> None:
         """What a step does is not read from the folder: who replaces all of it chooses nothing that runs."""
         ours = write_inputs(tmp_path / "ours")
         write_python(ours, PYTHON.format(shared=shared, python=sys.executable))
@@ -85,7 +85,7 @@ class TestSweep:
 
     @pytest.mark.long
     @as_another
-    def test_model_behind_a_link(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
+    def test_model_behind_a_link(self, nncf_tools: Run, tmp_path: Path, shared: Path) -> None:
         """The compressed model is removed at the end of its steps, but not one that a link of another user leads to."""
         ours = write_inputs(tmp_path / "ours", is_exported=True)
         linked = f'mv results.sweep moved && mkdir -m 777 results.sweep && ln -s {ours} "results.sweep/$1"'
@@ -97,7 +97,7 @@ class TestSweep:
         assert (ours / "model/config.json").exists()
 
     @as_another
-    def test_tasks_are_checked_again(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
+    def test_tasks_are_checked_again(self, nncf_tools: Run, tmp_path: Path, shared: Path) -> None:
         """Tasks of the user's that others may change by then are not run, though they passed the first check."""
         ours = write_inputs(tmp_path / "ours", is_exported=True)
         (ours / "tasks").mkdir()
@@ -110,9 +110,7 @@ class TestSweep:
         assert list(shared.rglob("tasks.log")) == []
 
     @pytest.mark.long
-    def test_libraries_run_in_an_empty_folder(
-        self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path
-    ) -> None:
+    def test_libraries_run_in_an_empty_folder(self, nncf_tools: Run, tmp_path: Path, shared: Path) -> None:
         """A folder that has the name of a task or a data set, where the sweep is started, is none of them."""
         ours = write_inputs(tmp_path / "ours")
         for name in ("wikitext", "swapped"):
@@ -127,7 +125,7 @@ class TestSweep:
         assert (shared / "results.sweep/export/export.log").read_text() == "[]\n", done.stderr
 
     @as_another
-    def test_modules_where_it_is_started(self, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
+    def test_modules_where_it_is_started(self, tmp_path: Path, shared: Path) -> None:
         """No Python that is started imports what another user has put into the working folder."""
         ours = write_inputs(tmp_path / "ours")
         plants = "for name in json csv email nncftools; do echo \"open('ran', 'w')\" > $name.py; done"

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +31,7 @@ AFTER_THE_END = (
 
 
 @pytest.fixture
-def recorder(tmp_path: pathlib.Path) -> Iterator[Recorder]:
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
     """Record a command that logs its signals."""
     recorder = Recorder(tmp_path)
     yield recorder
@@ -65,8 +65,8 @@ class TestOnce:
         assert recorder.status() == 9
 
 
-@pytest.mark.parametrize(("leave", "times"), [("os.setpgid(0, 0)", 1), ("os.setsid()", 0)])
-def test_group_of_its_own(tmp_path: pathlib.Path, leave: str, times: int) -> None:
+@pytest.mark.parametrize("leave, times", [("os.setpgid(0, 0)", 1), ("os.setsid()", 0)])
+def test_group_of_its_own(tmp_path: Path, leave: str, times: int) -> None:
     """A command that makes its own group still gets our group's signals; one in its own session does not."""
     script = f"import os, sys; {leave}; os.execv(sys.argv[1], sys.argv[1:])"
     recorder = Recorder(tmp_path, sys.executable, "-S", "-c", script)
@@ -86,7 +86,7 @@ def dispositions(text: str) -> list[int]:
 
 class TestGiven:
     @pytest.mark.parametrize(
-        ("ignored", "blocked"),
+        "ignored, blocked",
         [
             ([signal.SIGCHLD], []),
             ([], [signal.SIGCHLD]),
@@ -115,7 +115,7 @@ SAVING = ("nncftools.session.recording.session_from", "nncftools.session.session
 
 class TestAfterTheEnd:
     @pytest.mark.parametrize("place", AFTER_THE_END)
-    def test_status_is_the_commands(self, tmp_path: pathlib.Path, place: str) -> None:
+    def test_status_is_the_commands(self, tmp_path: Path, place: str) -> None:
         """Signals during the saving and showing of results, or at exit, do not change the exit status.
 
         The second one stops saving, and the journal stays.
@@ -131,7 +131,7 @@ class TestAfterTheEnd:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_before_the_start(tmp_path: pathlib.Path, number: int) -> None:
+def test_before_the_start(tmp_path: Path, number: int) -> None:
     """A termination signal before the command starts is obeyed: the command is not started."""
     words = signalled_at(
         "nncftools.sampler.client.make_header", [number], "monitor", "-q", "-o", SESSION, "--", "touch", "ran"
@@ -144,7 +144,7 @@ def test_before_the_start(tmp_path: pathlib.Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("in_this_thread", [True, False])
-def test_while_the_sampler_starts(tmp_path: pathlib.Path, *, in_this_thread: bool) -> None:
+def test_while_the_sampler_starts(tmp_path: Path, *, in_this_thread: bool) -> None:
     """A signal during the sampler's start reaches the command, whichever of our threads gets it."""
     number = signal.SIGTERM
     words = ("monitor", "-q", "--no-plot", "-o", SESSION, "sleep", "60")

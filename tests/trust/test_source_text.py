@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +19,7 @@ from tests.trust.another_user import BECOMES_ANOTHER, OTHER, as_another
 class TestUser:
     @as_another
     @pytest.mark.parametrize(
-        ("mode", "folder", "owner", "is_read"),
+        "mode, folder, owner, is_read",
         [
             (0o644, 0o755, OURS, True),
             (0o640, 0o755, OURS, False),
@@ -29,7 +29,7 @@ class TestUser:
             (0o044, 0o755, OTHER, False),
         ],
     )
-    def test_another_user(self, shared: pathlib.Path, mode: int, folder: int, owner: int, is_read: bool) -> None:  # noqa: FBT001 — of the table
+    def test_another_user(self, shared: Path, mode: int, folder: int, owner: int, is_read: bool) -> None:  # noqa: FBT001 — of the table
         """Of a program of another user, only what this user may read is read; root itself reads everything."""
         path = written(shared / "code" / "mod.py", mode=mode, owner=owner)
         path.parent.chmod(folder)
@@ -39,7 +39,7 @@ class TestUser:
 
     @as_another
     @pytest.mark.parametrize("of_folder", [False, True])
-    def test_link_of_another_user(self, shared: pathlib.Path, *, of_folder: bool) -> None:
+    def test_link_of_another_user(self, shared: Path, *, of_folder: bool) -> None:
         """A link is followed if it belongs to root, to us or to the user of the program."""
         path = written(shared / "code" / "mod.py")
         target = path.parent if of_folder else path
@@ -70,7 +70,7 @@ exec(compile(open('mod.py').read(), sys.argv[1], 'exec'))
 """Runs code under the name of another file."""
 
 
-def texts(folder: pathlib.Path, file: pathlib.Path) -> set[str]:
+def texts(folder: Path, file: Path) -> set[str]:
     """Return the texts of a file's lines in a session; its stacks stand there."""
     snapshots = Session.load(folder / "run.json").snapshots
     assert snapshots is not None
@@ -79,17 +79,15 @@ def texts(folder: pathlib.Path, file: pathlib.Path) -> set[str]:
     return set(snapshots.sources.get(str(file), {}).values())
 
 
-def users(folder: pathlib.Path) -> set[int | None]:
+def users(folder: Path) -> set[int | None]:
     """Return the users of a session's programs; on a busy machine, ``setpriv`` may still run when a program is met."""
     snapshots = Session.load(folder / "run.json").snapshots
     assert snapshots is not None
     return {process.user for process in snapshots.processes}
 
 
-@pytest.mark.parametrize(
-    ("options", "is_read"), [([], True), pytest.param(["--no-source"], False, marks=pytest.mark.long)]
-)
-def test_recording(nncf_tools: Run, tmp_path: pathlib.Path, options: list[str], is_read: bool) -> None:  # noqa: FBT001 — of the table
+@pytest.mark.parametrize("options, is_read", [([], True), pytest.param(["--no-source"], False, marks=pytest.mark.long)])
+def test_recording(nncf_tools: Run, tmp_path: Path, options: list[str], is_read: bool) -> None:  # noqa: FBT001 — of the table
     """A recording keeps the text of lines without secrets, unless it is told not to."""
     path = written(tmp_path / "mod.py", HOLDS)
     shown = nncf_tools("profile", *options, "--no-plot", "-o", "run.json", "--", sys.executable, path.name)
@@ -100,7 +98,7 @@ def test_recording(nncf_tools: Run, tmp_path: pathlib.Path, options: list[str], 
 
 @pytest.mark.process
 @pytest.mark.parametrize("source", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_program_that_records_itself(tmp_path: pathlib.Path, *, source: bool) -> None:
+def test_program_that_records_itself(tmp_path: Path, *, source: bool) -> None:
     """The Python API keeps the text, too, at the end and not before; ``source`` leaves it out."""
     written(tmp_path / "mod.py", HOLDS)
     path = written(
@@ -111,19 +109,19 @@ def test_program_that_records_itself(tmp_path: pathlib.Path, *, source: bool) ->
         "    assert not profiler.session.snapshots.sources\n"
         "profiler.session.save('run.json')\n",
     )
-    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path.cwd())}
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     subprocess.run([sys.executable, path], cwd=tmp_path, env=environment, check=True)
 
     assert (CALL in texts(tmp_path, tmp_path / "mod.py")) is source
 
 
 @as_another
-@pytest.mark.skipif(not pathlib.Path(PYTHON).exists(), reason="no Python that another user may run")
+@pytest.mark.skipif(not Path(PYTHON).exists(), reason="no Python that another user may run")
 @pytest.mark.parametrize(
-    ("name", "is_read"),
+    "name, is_read",
     [pytest.param("mod.py", True, marks=pytest.mark.long), ("private.py", False), ("theirs.py", True)],
 )
-def test_program_of_another_user(nncf_tools: Run, shared: pathlib.Path, name: str, is_read: bool) -> None:  # noqa: FBT001 — of the table
+def test_program_of_another_user(nncf_tools: Run, shared: Path, name: str, is_read: bool) -> None:  # noqa: FBT001 — of the table
     """Root does not read for another user's program which names a file as its code that this user may not read."""
     written(shared / "mod.py", HOLDS)
     written(shared / "private.py", HOLDS, mode=0o600)
@@ -140,7 +138,7 @@ def test_program_of_another_user(nncf_tools: Run, shared: pathlib.Path, name: st
 
 @as_another
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare makes a program with mounts of its own")
-def test_program_with_mounts_of_its_own(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_program_with_mounts_of_its_own(nncf_tools: Run, tmp_path: Path) -> None:
     """A program with other mounts can have run another file than the one that we see."""
     path = written(tmp_path / "mod.py", HOLDS)
     if subprocess.run(["unshare", "-m", "true"], check=False).returncode:

@@ -4,11 +4,11 @@ import array
 import fcntl
 import json
 import os
-import pathlib
 import shlex
 import signal
 import subprocess
 import termios
+from pathlib import Path
 
 import pexpect
 import psutil
@@ -29,7 +29,7 @@ MARKED = ("profile", *QUIET, "--mark-on", "nothing")
 PIPE_HOLDS = 1 << 16
 
 
-def holds(journal: pathlib.Path, text: str) -> bool:
+def holds(journal: Path, text: str) -> bool:
     """Return whether a journal exists and contains a text."""
     return journal.exists() and text in journal.read_text()
 
@@ -40,7 +40,7 @@ class TestKilledCommandLine:
         [("monitor", *QUIET, "--live"), MARKED, (*MARKED, "--live"), ("monitor", *QUIET)],
         ids=["live", "marked", "both", "plain"],
     )
-    def test_terminal_stays_the_commands(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
+    def test_terminal_stays_the_commands(self, tmp_path: Path, words: tuple[str, ...]) -> None:
         """After SIGKILL of the command line, the command's output arrives, and it ends normally."""
         terminal = PseudoTerminal(tmp_path, *words, "--", "sh", "-c", WRITES_ON, in_shell=True)
         terminal.until("before", lambda _: holds(tmp_path / JOURNAL, "\n["))
@@ -58,7 +58,7 @@ class TestKilledCommandLine:
         assert session.exit is not None
         assert session.exit.code == 6
 
-    def test_pipe_stays_the_commands(self, tmp_path: pathlib.Path) -> None:
+    def test_pipe_stays_the_commands(self, tmp_path: Path) -> None:
         """More than fits in a pipe arrives whole, and the reader sees its end."""
         script = f"until [ -e {GO} ]; do sleep 0.02; done; seq 100000; echo > wrote; exit 6"
         with subprocess.Popen(
@@ -78,14 +78,14 @@ class TestKilledCommandLine:
 
 class TestReaders:
     @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
-    def test_that_leaves(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
+    def test_that_leaves(self, tmp_path: Path, words: tuple[str, ...]) -> None:
         """When the reader closes the pipe, the command ends by SIGPIPE, as it would alone."""
         line = f"{shlex.join(command_line(*words, 'yes'))}; echo $? >&2"
         result = result_of(["sh", "-c", f"({line}) | head -1"], tmp_path)
 
         assert (result.stdout, result.stderr) == ("y\n", f"{128 + signal.SIGPIPE}\n")
 
-    def test_that_is_slow(self, tmp_path: pathlib.Path) -> None:
+    def test_that_is_slow(self, tmp_path: Path) -> None:
         """A pipe that another program has made non-blocking loses nothing."""
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
@@ -101,7 +101,7 @@ class TestReaders:
         assert numbers == [str(number) for number in range(1, 50_001)]
         assert process.returncode == 0
 
-    def test_command_that_leaves_a_writer(self, tmp_path: pathlib.Path) -> None:
+    def test_command_that_leaves_a_writer(self, tmp_path: Path) -> None:
         """A process that still holds the output after the command's end is waited for until we get a signal to end."""
         script = f"(until [ -e {GO} ]; do sleep 0.02; done) & exit 6"
         words = command_line(*MARKED, "sh", "-c", script)
@@ -118,7 +118,7 @@ class TestReaders:
 class TestDescriptors:
     @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
     @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-"])
-    def test_closed_streams(self, tmp_path: pathlib.Path, words: tuple[str, ...], closed: str) -> None:
+    def test_closed_streams(self, tmp_path: Path, words: tuple[str, ...], closed: str) -> None:
         """Closed streams stay closed for the command, and nothing else takes their place."""
         script = (
             's=; for n in 0 1 2; do [ -e /proc/$$/fd/$n ] && s=$s$n; done; echo "$s" > seen; '
@@ -137,7 +137,7 @@ class TestDescriptors:
 
 
 @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
-def test_job_control(tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
+def test_job_control(tmp_path: Path, words: tuple[str, ...]) -> None:
     """Ctrl-Z stops command line, sampler and command; fg continues them, and the status is the command's."""
     starts_nothing = WRITES_ON.replace("sleep 0.02", ":")  # stopped between fork and exec, a child would hold it in D
     shell = pexpect.spawn("bash", ["--norc", "-i"], cwd=str(tmp_path), timeout=HANGING_S, encoding="utf-8", echo=False)

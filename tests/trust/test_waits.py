@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pathlib
 import shlex
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -29,14 +29,14 @@ GRID = '[[configuration]]\nname = "wait"\nmode = "int4_sym"\n'
 
 def catches(pid: int) -> bool:
     """Return whether a program no longer ends by a signal itself."""
-    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
     return bool(caught >> (signal.SIGHUP - 1) & 1)
 
 
-def reads_fifo(folder: pathlib.Path, pid: int) -> bool:
+def reads_fifo(folder: Path, pid: int) -> bool:
     """Return whether a program has opened the FIFO, and stays in one system call."""
-    process = pathlib.Path(f"/proc/{pid}")
+    process = Path(f"/proc/{pid}")
     with contextlib.suppress(OSError):
         before = (process / "syscall").read_text()
         time.sleep(0.05)
@@ -89,7 +89,7 @@ nothing is left to do, or end with the status of the user's command.
 """
 
 
-def waits(sign: str, folder: pathlib.Path, pid: int) -> bool:
+def waits(sign: str, folder: Path, pid: int) -> bool:
     """Return whether a command waits."""
     if sign == "caught":
         return catches(pid)
@@ -115,7 +115,7 @@ def full_pipe() -> Iterator[int]:
         os.close(writer)
 
 
-def prepared(folder: pathlib.Path) -> dict[str, str]:
+def prepared(folder: Path) -> dict[str, str]:
     """Make what the commands need in a folder; return their environment."""
     write_inputs(folder)
     (folder / "grid.toml").write_text(GRID)
@@ -128,11 +128,11 @@ def prepared(folder: pathlib.Path) -> dict[str, str]:
     return {**os.environ, "SWEEP_WAITED": str(folder / "waited")}
 
 
-@pytest.mark.parametrize(("line", "sign", "unread", "end"), rows(WAITS))
-def test_ends(tmp_path: pathlib.Path, line: str, sign: str, unread: str, end: str) -> None:
+@pytest.mark.parametrize("line, sign, unread, end", rows(WAITS))
+def test_ends(tmp_path: Path, line: str, sign: str, unread: str, end: str) -> None:
     """Each of three commands at this wait gets another signal, once, and ends with its status."""
     with contextlib.ExitStack() as stack:
-        commands: list[tuple[int, pathlib.Path, subprocess.Popen[bytes]]] = []
+        commands: list[tuple[int, Path, subprocess.Popen[bytes]]] = []
         for number in SIGNALS:
             folder = tmp_path / signal.Signals(number).name
             environment = prepared(folder)

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import random
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,13 +29,13 @@ def request(*words: str, **options: Any) -> FitOptions:  # noqa: ANN401 — any 
     return FitOptions(words=list(words or ("work",)), **options)
 
 
-def result(folder: pathlib.Path) -> dict[str, object]:
+def result(folder: Path) -> dict[str, object]:
     """Return what is in ``fit.json``."""
     found: dict[str, object] = json.loads((folder / "fit.json").read_text())
     return found
 
 
-def begun(folder: pathlib.Path) -> Fit:
+def begun(folder: Path) -> Fit:
     """Return the search to go on with."""
     return fit_runs.resume_search(
         fit_runs.make_search(request()), fit_runs.make_results(request(output=folder, resume=True))
@@ -44,7 +44,7 @@ def begun(folder: pathlib.Path) -> Fit:
 
 def left(pid: int) -> list[str]:
     """Return the groups of a search."""
-    return [path.name for path in pathlib.Path(needs.parent_group().folder).glob(f"nncf-tools-fit-{pid}-*")]
+    return [path.name for path in Path(needs.parent_group().folder).glob(f"nncf-tools-fit-{pid}-*")]
 
 
 class TestOptions:
@@ -71,10 +71,10 @@ class TestOptions:
             "nncf-tools: error: memory cannot be limited here: Permission denied. Run as root, or as a user of systemd "
             "(control groups of version 2). Or use --free-only: it measures a run without a limit\n"
         )
-        assert not pathlib.Path("ran").exists()
-        assert not pathlib.Path("memory_logs").exists()
+        assert not Path("ran").exists()
+        assert not Path("memory_logs").exists()
 
-    def test_finished_search(self, tmp_path: pathlib.Path) -> None:
+    def test_finished_search(self, tmp_path: Path) -> None:
         """A folder with a search is not overwritten unless that is asked for."""
         (tmp_path / "fit.json").write_text("{}")
 
@@ -83,7 +83,7 @@ class TestOptions:
         assert fit_runs.make_results(request(output=tmp_path, resume=True)).folder == tmp_path
 
     @pytest.mark.parametrize(
-        ("content", "message"),
+        "content, message",
         rows("""
 { | cannot be read
 FIFO | cannot be read: a file expected
@@ -93,7 +93,7 @@ FIFO | cannot be read: a file expected
 {"command": ["work"], "success": "true"} | option --success: the earlier runs used 'true'
 """),
     )
-    def test_cannot_go_on(self, tmp_path: pathlib.Path, content: str, message: str) -> None:
+    def test_cannot_go_on(self, tmp_path: Path, content: str, message: str) -> None:
         """A search that is damaged, or was of something else, is not continued; a FIFO is not waited for."""
         if content == "FIFO":
             os.mkfifo(tmp_path / "fit.json")
@@ -103,7 +103,7 @@ FIFO | cannot be read: a file expected
         with pytest.raises(UsageError, match=message):
             begun(tmp_path)
 
-    def test_begun_anew(self, tmp_path: pathlib.Path) -> None:
+    def test_begun_anew(self, tmp_path: Path) -> None:
         """With --force nothing is left of an earlier search, and nothing else is touched."""
         others = ["run-all.json", "run-1.txt", "notes.md"]
         for name in ("fit.json", "fit.md", "fit.png", "run-1.json", "run-12.log", *others):
@@ -113,7 +113,7 @@ FIFO | cannot be read: a file expected
 
         assert {path.name for path in tmp_path.iterdir()} == set(others)
 
-    def test_two_at_once(self, tmp_path: pathlib.Path) -> None:
+    def test_two_at_once(self, tmp_path: Path) -> None:
         """A second search in the same folder is refused before it runs or removes anything."""
         (tmp_path / "fit.json").touch()
         with lock_folder("--output", tmp_path, ""), pytest.raises(UsageError, match="another search writes to"):
@@ -127,7 +127,7 @@ FIFO | cannot be read: a file expected
 
 
 @pytest.mark.process
-def test_free_only(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_free_only(nncf_tools: Run, tmp_path: Path) -> None:
     """A free run alone gives floor and comfortable amount, without a control group."""
     done = nncf_tools("fit --free-only --json -o out --", *NEEDS)
 
@@ -139,7 +139,7 @@ def test_free_only(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.process
-def test_command_that_fails(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_command_that_fails(nncf_tools: Run, tmp_path: Path) -> None:
     """A command that fails without a limit ends the search, with the place of its output."""
     done = nncf_tools("fit --free-only -o out -- sh -c 'echo no such model; exit 3'")
 
@@ -152,7 +152,7 @@ def test_command_that_fails(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 @pytest.mark.process
 @pytest.mark.long
 class TestSearches:
-    def test_anonymous(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_anonymous(self, nncf_tools: Run, tmp_path: Path) -> None:
         """Memory that cannot be dropped has one limit, just above the floor; every run is a session."""
         done = nncf_tools("fit -o out --prepare 'rm -f made' --", *NEEDS)
         found = result(tmp_path / "out")
@@ -168,7 +168,7 @@ class TestSearches:
         killed = nncf_tools("report", sessions[-1]).stdout + nncf_tools("report", sessions[-2]).stdout
         assert "out of memory" in killed or "killed" in killed
 
-    def test_success_is_not_exit_0(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_success_is_not_exit_0(self, nncf_tools: Run, tmp_path: Path) -> None:
         """A run whose child was killed has failed, though the command says 0, and so has one that did not succeed."""
         quiet = 'exec 2>/dev/null; "$@"; touch made; exit 0'
         words = ["sh", "-c", quiet, "-", *NEEDS]
@@ -181,7 +181,7 @@ class TestSearches:
         refused = nncf_tools("fit --success 'test -e never' -o other -- true")
         assert "does not work without a limit: not successful" in refused.stderr
 
-    def test_hanging(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_hanging(self, nncf_tools: Run, tmp_path: Path) -> None:
         """A run that takes too long is ended, and counts as failed."""
         script = "test -e later && sleep 1000; sleep 0.3; touch later"
         done = nncf_tools("fit --runs 2 -o out -- sh -c", script)
@@ -191,7 +191,7 @@ class TestSearches:
         assert "nncf-tools fit ended the command after" in nncf_tools("report", tmp_path / "out/run-2.json").stdout
         assert result(tmp_path / "out")["works_from"] is None
 
-    def test_killed(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_killed(self, nncf_tools: Run, tmp_path: Path) -> None:
         """After kills at random moments, the next search removes every group that was left."""
         chance = random.Random(7)  # noqa: S311 — moments, no secrets
         pids = []

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,13 +17,13 @@ GIB = MemoryUnit.GiB
 NEVER = search(trial(9, ended="exit status 1"), works=None, fast=None)
 
 
-def results(folder: pathlib.Path) -> Results:
+def results(folder: Path) -> Results:
     """Return a folder of results."""
     return Results(SeriesRequest(output=folder), "fit", "search", "run")
 
 
 @pytest.mark.parametrize("is_used", [False, True])
-def test_refused_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, *, is_used: bool) -> None:
+def test_refused_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_used: bool) -> None:
     """Where the first run is refused, as by a full disk, no dated folder is left; what a run wrote stays."""
     monkeypatch.chdir(tmp_path)
     of_fit = Results(SeriesRequest(words=["work"]), "fit", "search", "run")
@@ -37,10 +37,10 @@ def test_refused_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, 
     assert (tmp_path / "memory_logs").exists() is is_used
 
 
-def test_picture_without_memory(tmp_path: pathlib.Path) -> None:
+def test_picture_without_memory(tmp_path: Path) -> None:
     """Where matplotlib cannot be loaded because memory is missing, the error says no more than that."""
 
-    def draw(_: pathlib.Path) -> None:
+    def draw(_: Path) -> None:
         raise ImportError("PLEASE READ THIS\n\nOriginal error was: x.so: failed to map segment from shared object")
 
     with pytest.raises(NncfToolsError, match=r"fit.png is not: not enough memory; if `ulimit -v` limits the address"):
@@ -53,7 +53,7 @@ DOCKER = "(docker run --memory 5428m)"
 
 
 @pytest.mark.parametrize(
-    ("fit", "answer"),
+    "fit, answer",
     [
         (FOUND, f"Smallest memory limit that works: 5.30 GiB {DOCKER}"),
         (search(trial(5.3)), f"Smallest memory limit that works: at most 5.30 GiB {DOCKER}"),
@@ -78,7 +78,7 @@ def test_answer(fit: Fit, answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fit", "sentences"),
+    "fit, sentences",
     [
         (search(trial(5.3, 1.36), FAILED, fast=5.3), []),
         (search(trial(5.3), trial(6, 1.36), FAILED, fast=5.3), []),

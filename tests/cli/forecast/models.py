@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import pathlib
 import struct
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 
-def write_weights(path: pathlib.Path, tensors: Mapping[str, Sequence[int]]) -> None:
+def write_weights(path: Path, tensors: Mapping[str, Sequence[int]]) -> None:
     """Write tensors of shapes in float32; each holds its own number."""
     head: dict[str, Any] = {}
     at, data = 0, b""
@@ -24,7 +24,7 @@ def write_weights(path: pathlib.Path, tensors: Mapping[str, Sequence[int]]) -> N
 
 
 def write(  # noqa: PLR0913 — a model
-    folder: pathlib.Path,
+    folder: Path,
     layers: int = 20,
     *,
     shards: int = 1,
@@ -32,7 +32,7 @@ def write(  # noqa: PLR0913 — a model
     extra: int = 0,
     tensors: Mapping[str, Sequence[int]] = {},
     **config: Any,  # noqa: ANN401
-) -> pathlib.Path:
+) -> Path:
     """Write a model of a few kilobytes; a value None removes a key of the config.
 
     ``extra`` is the number of layers after the last one, ``tensors`` has shapes of further weights.

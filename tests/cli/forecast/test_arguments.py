@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +11,7 @@ EXPORT = ["optimum-cli", "export", "openvino"]
 
 
 @pytest.fixture
-def model(tmp_path: pathlib.Path) -> str:
+def model(tmp_path: Path) -> str:
     """Return a folder with a config."""
     folder = tmp_path / "my model"
     folder.mkdir()
@@ -22,7 +22,7 @@ def model(tmp_path: pathlib.Path) -> str:
 def replaced(words: list[str], model: str | None = None, *, writes: bool = True) -> list[str]:
     """Return a command with its model and output replaced."""
     command = arguments.find(words, model, writes=writes)
-    return command.with_slice(pathlib.Path("SLICE"), pathlib.Path("SCRATCH"))
+    return command.with_slice(Path("SLICE"), Path("SCRATCH"))
 
 
 class TestFind:
@@ -65,7 +65,7 @@ class TestFind:
 
         assert replaced(words) == ["env", "QEFF_HOME=SCRATCH", *words[:-1], "SLICE"]
 
-    def test_models(self, model: str, tmp_path: pathlib.Path) -> None:
+    def test_models(self, model: str, tmp_path: Path) -> None:
         """With two models, --model says which one is meant; the other stays."""
         other = tmp_path / "other"
         other.mkdir()
@@ -85,7 +85,7 @@ class TestFind:
         with pytest.raises(UsageError, match="no argument of the command is 'else'"):
             arguments.find([*EXPORT, "--model", "org/name", "OUT"], "else", writes=True)
 
-    def test_output_is_a_model(self, model: str, tmp_path: pathlib.Path) -> None:
+    def test_output_is_a_model(self, model: str, tmp_path: Path) -> None:
         """An output that holds an earlier export is not taken for the model."""
         (tmp_path / "OUT").mkdir()
         (tmp_path / "OUT/config.json").touch()
@@ -96,7 +96,7 @@ class TestFind:
 
 class TestBySize:
     @pytest.mark.parametrize(
-        ("parameters", "words", "added"),
+        "parameters, words, added",
         [
             (2_000_000_000, [], ["--weight-format", "int8"]),
             (2_000_000_000, ["--weight-format", "fp16"], []),

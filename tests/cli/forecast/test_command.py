@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import shutil
 import sys
 import types
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -30,7 +30,7 @@ EXPORTS = [sys.executable, str(BURNERS / "exports.py")]
 MIB = 1 << 20
 
 
-def written(folder: pathlib.Path) -> dict[str, Any]:
+def written(folder: Path) -> dict[str, Any]:
     """Return what is in ``forecast.json``."""
     found: dict[str, Any] = json.loads((folder / "forecast.json").read_text())
     return found
@@ -58,7 +58,7 @@ def of_layers(layers: int, done: Sequence[Slice]) -> Result:
 
 
 class TestOptions:
-    def test_too_few_layers(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+    def test_too_few_layers(self, in_process: Run, tmp_path: Path) -> None:
         """A model with too few layers for three slices is refused, with what to do."""
         models.write(tmp_path / "model", 3)
         done = in_process("forecast -- true model '{output}'")
@@ -68,7 +68,7 @@ class TestOptions:
         assert not (tmp_path / "memory_logs").exists()
 
     @pytest.mark.parametrize(
-        ("config", "key"),
+        "config, key",
         [
             ({"auto_map": {"AutoModel": "mine.Mine"}}, "auto_map"),
             ({"attn_implementation": {"": "paged|evil/kernel@v1:f"}}, "attn_implementation"),
@@ -78,7 +78,7 @@ class TestOptions:
             ({"custom_pipelines": {"mine": {"impl": "mine.Mine"}}}, "custom_pipelines"),
         ],
     )
-    def test_code_of_others(self, in_process: Run, tmp_path: pathlib.Path, config: dict[str, Any], key: str) -> None:
+    def test_code_of_others(self, in_process: Run, tmp_path: Path, config: dict[str, Any], key: str) -> None:
         """A config that names code or a repository is refused, however deep it does: none of it runs."""
         models.write(tmp_path / "model", 8, **config)
         done = in_process("forecast --from-config --", sys.executable, "model", "{output}")
@@ -87,7 +87,7 @@ class TestOptions:
         assert f"option --from-config: config.json names code or a repository in {key!r}" in done.stderr
         assert done.stderr.count("\n") == 1
 
-    def test_names_that_load_nothing(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+    def test_names_that_load_nothing(self, in_process: Run, tmp_path: Path) -> None:
         """The name of the model itself, and names of classes, may have any characters: nothing is loaded by them."""
         models.write(
             tmp_path / "model", 8, _name_or_path="o/m", id2label={"0": "n/a"}, chunkwise_kernel="chunk--native"
@@ -99,7 +99,7 @@ class TestOptions:
 
 class TestPlan:
     @pytest.mark.parametrize(
-        ("counts", "layers", "slices"),
+        "counts, layers, slices",
         [
             (range(1, 16), 16, [2, 4, 6]),
             (range(1, 12), 12, [1, 3, 4]),
@@ -118,7 +118,7 @@ class TestPlan:
         assert runs.next_count(range(1, 16), of_layers(16, measured(2, 4, 6))) is None
 
     @pytest.mark.parametrize(
-        ("counts", "layers", "done", "fourth"),
+        "counts, layers, done, fourth",
         [
             (range(1, 30), 30, (4, 8, 12), 15),
             (range(1, 16), 16, (2, 4, 6), 8),
@@ -151,7 +151,7 @@ class TestPlan:
 
 
 @pytest.fixture
-def forecasting(tmp_path: pathlib.Path) -> runs.Runs:
+def forecasting(tmp_path: Path) -> runs.Runs:
     """Return the runs of a forecast for a model of 8 layers."""
     folder = models.write(tmp_path / "model", 8)
     return runs.Runs(
@@ -167,7 +167,7 @@ def forecasting(tmp_path: pathlib.Path) -> runs.Runs:
 
 class TestRoom:
     @pytest.mark.parametrize(
-        ("room", "free", "left_s", "message"),
+        "room, free, left_s, message",
         [
             (1 << 20, 1 << 40, 60, "up to 512 MiB of memory are needed, 1 MiB is available"),
             (1 << 40, 1 << 10, 60, "of disk are needed, 1 KiB is free (--scratch)"),
@@ -195,7 +195,7 @@ class TestRoom:
 
 class TestMeasured:
     @pytest.mark.parametrize(
-        ("refaults_mib", "stall_s", "dropped_mib"), [(200, 0.9, 200), (200, 0.0, 0), (2, 0.9, 0), (845, 4.9, 845)]
+        "refaults_mib, stall_s, dropped_mib", [(200, 0.9, 200), (200, 0.0, 0), (2, 0.9, 0), (845, 4.9, 845)]
     )
     def test_memory_pressure(self, refaults_mib: int, stall_s: float, dropped_mib: int) -> None:
         """A run that waited for pages that it had before is disturbed, however long it took; few pages do no harm."""
@@ -253,7 +253,7 @@ def judged_result(known: Forecast | None, limit: float | None = None) -> Result:
 
 class TestAnswer:
     @pytest.mark.parametrize(
-        ("known", "limit", "answer"),
+        "known, limit, answer",
         [
             (KNOWN, 4, f"Fits into 4 GiB: needs {ENOUGH}"),
             (KNOWN, 2, SLOW),
@@ -297,7 +297,7 @@ class TestAnswer:
 
 
 class TestForecast:
-    def test_peak(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_peak(self, nncf_tools: Run, tmp_path: Path) -> None:
         """The forecast peak, in another operation than in most slices, is right, as are floor and bytes."""
         models.write(tmp_path / "my model", 20)
         (tmp_path / "scratch").mkdir()
@@ -325,7 +325,7 @@ class TestForecast:
 
     @pytest.mark.process
     @pytest.mark.parametrize(
-        ("python", "message"),
+        "python, message",
         [
             ("print('no program')\n", "{python} cannot be started: Exec format error"),
             ("#!/bin/sh\n", "{python}: names and shapes of weights from this program expected: "),
@@ -334,7 +334,7 @@ class TestForecast:
         ],
         ids=["no program", "silent", "fails", "killed"],
     )
-    def test_no_python(self, in_process: Run, tmp_path: pathlib.Path, python: str, message: str) -> None:
+    def test_no_python(self, in_process: Run, tmp_path: Path, python: str, message: str) -> None:
         """What is called Python and is none is one line."""
         models.write(tmp_path / "model", 8)
         (tmp_path / "python3").write_text(python)
@@ -345,7 +345,7 @@ class TestForecast:
         assert message.format(python=tmp_path / "python3") in done.stderr
         assert done.stderr.count("\n") == 1
 
-    def test_full_disk(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_full_disk(self, nncf_tools: Run, tmp_path: Path) -> None:
         """A disk that fills while a slice is copied is named by its option, and nothing stays behind."""
         folder = models.write(tmp_path / "model", 8)
         models.write_weights(folder / "model.safetensors", {f"layers.{number}.w": (64, 1024) for number in range(8)})
@@ -360,13 +360,13 @@ class TestForecast:
 
     @as_another
     @pytest.mark.parametrize(
-        ("gives", "message"),
+        "gives, message",
         [
             (f"chown {OTHER} above", "the folder 'above' belongs to another user (nobody)"),
             ("chmod 777 above", "all users may rename files here, or in a folder above: not sticky (chmod +t)"),
         ],
     )
-    def test_scratch_between_slices(self, nncf_tools: Run, tmp_path: pathlib.Path, gives: str, message: str) -> None:
+    def test_scratch_between_slices(self, nncf_tools: Run, tmp_path: Path, gives: str, message: str) -> None:
         """Where another user may exchange the scratch folder by then, there is no further slice."""
         models.write(tmp_path / "model", 8)
         scratch = tmp_path / "above/scratch"
@@ -380,7 +380,7 @@ class TestForecast:
         assert list(scratch.iterdir()) == []
 
     @pytest.mark.parametrize("links", ["", '; ln -s "$PWD/${0##*scratch/}" scratch'])
-    def test_slice_that_is_moved(self, nncf_tools: Run, tmp_path: pathlib.Path, links: str) -> None:
+    def test_slice_that_is_moved(self, nncf_tools: Run, tmp_path: Path, links: str) -> None:
         """Where a slice is that the command moved, a line says."""
         models.write(tmp_path / "model", 8)
         (tmp_path / "scratch").mkdir()
@@ -392,7 +392,7 @@ class TestForecast:
         assert len(stays) == 3, done.stderr
         assert all(f"a slice stays in {str(folder)!r}; remove it\n" in done.stderr for folder in stays)
 
-    def test_only_one_slice_works(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_only_one_slice_works(self, nncf_tools: Run, tmp_path: Path) -> None:
         """A command that works with one slice and fails with two ends the forecast: further slices would fail, too."""
         models.write(tmp_path / "model", 20)
         fails = (
@@ -406,7 +406,7 @@ class TestForecast:
         assert len(list(tmp_path.glob("slice-*-of-20-????????"))) == 3  # also for commands that keep work by name
 
     @pytest.mark.long
-    def test_no_time(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_no_time(self, nncf_tools: Run, tmp_path: Path) -> None:
         """With fewer slices than three, nothing is said about the whole model; more time goes on with them."""
         models.write(tmp_path / "model", 8)
         words = ["-o", "out", "--", *EXPORTS, "model", "{output}"]

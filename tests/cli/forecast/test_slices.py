@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from nncftools.errors import NncfToolsError, SessionFileError
 from tests.cli.forecast import models
 
 
-def tensors_of(file: pathlib.Path) -> dict[str, tuple[list[int], float]]:
+def tensors_of(file: Path) -> dict[str, tuple[list[int], float]]:
     """Return shape and value of the tensors of a file."""
     data = file.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
@@ -27,7 +27,7 @@ def tensors_of(file: pathlib.Path) -> dict[str, tuple[list[int], float]]:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_real_weights(tmp_path: pathlib.Path, shards: int) -> None:
+def test_real_weights(tmp_path: Path, shards: int) -> None:
     """A slice has the real weights of the first layers, from one file or several, and the tokenizer."""
     folder = models.write(tmp_path / "model", 6, shards=shards, layer_types=["a", "b"] * 3)
     slices.write(slices.read(folder, ["true"]), 4, tmp_path / "slice")
@@ -45,7 +45,7 @@ def test_real_weights(tmp_path: pathlib.Path, shards: int) -> None:
     ]
 
 
-def test_only_needed_files_are_copied(tmp_path: pathlib.Path) -> None:
+def test_only_needed_files_are_copied(tmp_path: Path) -> None:
     """A slice has the files of tokenizers, templates and other configs; no code, data, documents or folders."""
     folder = models.write(tmp_path / "model", 4)
     needed = ["tokenizer.model", "merges.txt", "generation_config.json", "chat_template.jinja", "source.spm"]
@@ -61,7 +61,7 @@ def test_only_needed_files_are_copied(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("spaces", [0, 8, 24])
-def test_alignment(tmp_path: pathlib.Path, spaces: int) -> None:
+def test_alignment(tmp_path: Path, spaces: int) -> None:
     """The weights of a slice are aligned as in the model's file, whatever the length of the headers."""
     folder = models.write(tmp_path / "model", 4)
     file = folder / "model.safetensors"
@@ -76,7 +76,7 @@ def test_alignment(tmp_path: pathlib.Path, spaces: int) -> None:
     assert begins[0] % 64 == begins[1] % 64
 
 
-def test_files_beside_weights_count(tmp_path: pathlib.Path) -> None:
+def test_files_beside_weights_count(tmp_path: Path) -> None:
     """What is copied beside the weights counts as disk, a sparse file with its whole size."""
     folder = models.write(tmp_path / "model", 4)
     before = slices.read(folder, ["true"]).disk_size(2)
@@ -87,7 +87,7 @@ def test_files_beside_weights_count(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "counts"),
+    "made, counts",
     [
         ({}, list(range(1, 12))),
         ({"experts_every": 2}, [2, 4, 6, 8, 10]),
@@ -99,7 +99,7 @@ def test_files_beside_weights_count(tmp_path: pathlib.Path) -> None:
         ({"eos_token_id": list(range(12)), "max_window_layers": 3}, list(range(1, 12))),
     ],
 )
-def test_turns(tmp_path: pathlib.Path, made: dict[str, Any], counts: list[int]) -> None:
+def test_turns(tmp_path: Path, made: dict[str, Any], counts: list[int]) -> None:
     """Slices keep the layers at the beginning that differ, and whole periods of those that take turns."""
     model = slices.read(models.write(tmp_path / "model", 12, **made), ["true"])
 
@@ -107,7 +107,7 @@ def test_turns(tmp_path: pathlib.Path, made: dict[str, Any], counts: list[int]) 
 
 
 @pytest.mark.parametrize(
-    ("config", "keys"),
+    "config, keys",
     [
         ({"n_layers": 6}, ["n_layers"]),  # MPT, DistilBERT
         ({"num_layers": 6, "num_hidden_layers": 6}, ["num_hidden_layers", "num_layers"]),
@@ -117,7 +117,7 @@ def test_turns(tmp_path: pathlib.Path, made: dict[str, Any], counts: list[int]) 
         ({"attention_types": [[["global", "local"], 3]], "num_layers": 6}, ["num_layers"]),
     ],
 )
-def test_names_of_the_number(tmp_path: pathlib.Path, config: dict[str, Any], keys: list[str]) -> None:
+def test_names_of_the_number(tmp_path: Path, config: dict[str, Any], keys: list[str]) -> None:
     """The number of layers has several names, and all that counts by layers is cut with it."""
     model = slices.read(models.write(tmp_path / "model", 6, **{"num_hidden_layers": None, **config}), ["true"])
     least = model.counts()[0]
@@ -134,7 +134,7 @@ def test_names_of_the_number(tmp_path: pathlib.Path, config: dict[str, Any], key
 
 
 @pytest.mark.process
-def test_other_name_of_the_number(tmp_path: pathlib.Path) -> None:
+def test_other_name_of_the_number(tmp_path: Path) -> None:
     """A name that is in no table is asked of transformers' own class, where the command's Python has it."""
     models.write(tmp_path / "model", 6, num_hidden_layers=None, depth=6)
     (tmp_path / "python3").write_text("#!/bin/sh\necho '[\"depth\"]'\n")
@@ -143,8 +143,8 @@ def test_other_name_of_the_number(tmp_path: pathlib.Path) -> None:
     assert slices.read(tmp_path / "model", [str(tmp_path / "python3")]).keys == ["depth"]
 
 
-@pytest.mark.parametrize(("config", "has_note"), [({"num_nextn_predict_layers": 1}, False), ({}, True)])
-def test_prediction_layers(tmp_path: pathlib.Path, config: dict[str, Any], has_note: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize("config, has_note", [({"num_nextn_predict_layers": 1}, False), ({}, True)])
+def test_prediction_layers(tmp_path: Path, config: dict[str, Any], has_note: bool) -> None:  # noqa: FBT001
     """Layers that predict further tokens follow the layers of each slice, also where the config does not name them."""
     model = slices.read(models.write(tmp_path / "model", 6, extra=1, **config), ["true"])
     slices.write(model, 2, tmp_path / "slice")
@@ -166,8 +166,8 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("made", "message"), REFUSED)
-def test_refused_with_the_reason(tmp_path: pathlib.Path, made: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize("made, message", REFUSED)
+def test_refused_with_the_reason(tmp_path: Path, made: dict[str, Any], message: str) -> None:
     """A model that cannot be sliced, or whose config lies, is refused before the first run, with the reason."""
     models.write(tmp_path / "model", made.pop("layers", 6), **{"num_hidden_layers": 6, **made})
 
@@ -175,7 +175,7 @@ def test_refused_with_the_reason(tmp_path: pathlib.Path, made: dict[str, Any], m
         slices.read(tmp_path / "model", ["true"])
 
 
-def test_code_in_the_folder(tmp_path: pathlib.Path) -> None:
+def test_code_in_the_folder(tmp_path: Path) -> None:
     """A slice has the code that its config names: the command may load it, as with the whole model."""
     folder = models.write(tmp_path / "model", 6, auto_map={"AutoModel": "mine.Mine"})
     (folder / "mine.py").write_text("raise SystemExit('this is not run by the forecast')")
@@ -192,7 +192,7 @@ def test_layer_names(name: str) -> None:
     assert slices.layer_of("model.norm.weight") == -1
 
 
-def test_without_weights(tmp_path: pathlib.Path) -> None:
+def test_without_weights(tmp_path: Path) -> None:
     """A folder without weights is refused with what helps."""
     folder = models.write(tmp_path / "model", 4)
     (folder / "model.safetensors").unlink()
@@ -201,7 +201,7 @@ def test_without_weights(tmp_path: pathlib.Path) -> None:
         slices.read(folder, ["true"])
 
 
-def test_cut_short(tmp_path: pathlib.Path) -> None:
+def test_cut_short(tmp_path: Path) -> None:
     """Weights whose download was not finished are refused."""
     folder = models.write(tmp_path / "model", 4)
     data = (folder / "model.safetensors").read_bytes()
@@ -212,7 +212,7 @@ def test_cut_short(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(10**18,) * 30, (1,) * 100, (-1, 8)])
-def test_shapes_that_cannot_be(tmp_path: pathlib.Path, shape: tuple[int, ...]) -> None:
+def test_shapes_that_cannot_be(tmp_path: Path, shape: tuple[int, ...]) -> None:
     """A tensor with more numbers than bits, without end, or below zero is refused in one line."""
     models.write(tmp_path / "model")
     path = tmp_path / "model/model.safetensors"
@@ -226,7 +226,7 @@ def test_shapes_that_cannot_be(tmp_path: pathlib.Path, shape: tuple[int, ...]) -
         slices.read(tmp_path / "model", ["true"])
 
 
-def test_files_outside(tmp_path: pathlib.Path) -> None:
+def test_files_outside(tmp_path: Path) -> None:
     """An index cannot make us read files of other folders."""
     folder = models.write(tmp_path / "model", 4, shards=2)
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../../secret"}}')
@@ -236,14 +236,14 @@ def test_files_outside(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first_line", "python"),
+    "first_line, python",
     [
         ("#!/opt/venv/bin/python3 -u", "/opt/venv/bin/python3"),
         ("#!/usr/bin/env python3", "python3"),
         ("#!/bin/sh", None),
     ],
 )
-def test_interpreter(tmp_path: pathlib.Path, first_line: str, python: str | None) -> None:
+def test_interpreter(tmp_path: Path, first_line: str, python: str | None) -> None:
     """The Python of a script is in its first line; of another program it is unknown."""
     (tmp_path / "tool").write_text(f"{first_line}\n")
     (tmp_path / "tool").chmod(0o755)

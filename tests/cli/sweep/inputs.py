@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pathlib
 import sys
+from pathlib import Path
 
 from tests.conftest import BURNERS
 
@@ -13,7 +13,7 @@ WORDS = "Each process has memory of its own, and a kernel that counts it page by
 OTHER = "Nobody knows what weather comes tomorrow, but farmers of old looked at the sky and at birds before sunset. "
 
 
-def write_inputs(folder: pathlib.Path, *, is_exported: bool = False) -> pathlib.Path:
+def write_inputs(folder: Path, *, is_exported: bool = False) -> Path:
     """Write the inputs of a sweep into a folder, for whose model OpenVINO's files may exist; return the folder."""
     model = folder / "model"
     model.mkdir(parents=True)
@@ -27,7 +27,7 @@ def write_inputs(folder: pathlib.Path, *, is_exported: bool = False) -> pathlib.
     return folder
 
 
-def write_python(folder: pathlib.Path, script: str) -> None:
+def write_python(folder: Path, script: str) -> None:
     """Write a program that stands for a Python: a script for the shell."""
     (folder / "python").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "python").chmod(0o755)

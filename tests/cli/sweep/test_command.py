@@ -3,12 +3,12 @@ from __future__ import annotations
 import contextlib
 import csv
 import os
-import pathlib
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -37,43 +37,43 @@ mode = "int4_sym"
 
 
 @pytest.fixture
-def inputs(tmp_path: pathlib.Path) -> pathlib.Path:
+def inputs(tmp_path: Path) -> Path:
     """Write the inputs of a sweep, and a grid; return their folder."""
     (tmp_path / "grid.toml").write_text(GRID)
     return write_inputs(tmp_path)
 
 
-def request(folder: pathlib.Path, **options: Any) -> SweepOptions:  # noqa: ANN401 — any option
+def request(folder: Path, **options: Any) -> SweepOptions:  # noqa: ANN401 — any option
     """Return the options of a dry run, with a model and texts."""
     texts = {"text": folder / "text.txt", "calibration": folder / "calibration.txt"}
     usual = {"model": folder / "model", "output": folder / "results.csv", "dry_run": True, **texts}
     return SweepOptions(**{**usual, **options})
 
 
-def words(folder: pathlib.Path, *more: object) -> list[str]:
+def words(folder: Path, *more: object) -> list[str]:
     """Return the command line of a sweep over the made-up grid."""
     options = ["--text", "text.txt", "--output", "results.csv", "--grid", "grid.toml", "--python", folder / "python"]
     return command_line("sweep --model model", *options, *more)
 
 
-def environment(folder: pathlib.Path) -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     """Return the environment of a sweep whose configuration "wait" waits the first time."""
     return {**os.environ, "SWEEP_WAITED": str(folder / "waited")}
 
 
-def of_cluster(folder: pathlib.Path) -> dict[str, str]:
+def of_cluster(folder: Path) -> dict[str, str]:
     """Return the environment of a scheduler, its workers and a sweep that sends them its inputs."""
     return {**environment(folder), "XDG_CACHE_HOME": str(folder / "cache")}
 
 
-def rows(folder: pathlib.Path) -> list[dict[str, str]]:
+def rows(folder: Path) -> list[dict[str, str]]:
     """Return the results so far."""
     file = folder / "results.csv"
     return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines())) if file.exists() else []
 
 
 @pytest.fixture
-def run(in_process: Run, inputs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+def run(in_process: Run, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """Run sweeps to their ends in this process, which has Matplotlib; signals are as before when they have ended."""
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     monkeypatch.setenv("SWEEP_WAITED", environment(inputs)["SWEEP_WAITED"])
@@ -85,14 +85,14 @@ def run(in_process: Run, inputs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) 
 
 class TestChecks:
     @pytest.mark.parametrize(
-        ("name", "content", "expected"),
+        "name, content, expected",
         [
             ("a.txt", b" \n", "'.*a.txt' contains no words"),
             ("a.txt", b"\xff\xfe", "is not a text in UTF-8"),
             ("a.jsonl", b'{"text": "one"}\n{"words": 1}\n', "line 2: an object with a text as 'text' expected"),
         ],
     )
-    def test_text_that_is_none_is_refused(self, inputs: pathlib.Path, name: str, content: bytes, expected: str) -> None:
+    def test_text_that_is_none_is_refused(self, inputs: Path, name: str, content: bytes, expected: str) -> None:
         """The option, the file and the line are named."""
         (inputs / name).write_bytes(content)
 
@@ -100,7 +100,7 @@ class TestChecks:
             checks.make_plan(request(inputs, prompts=inputs / name))
 
     @pytest.mark.process
-    def test_results_do_not_replace_what_is_no_result(self, inputs: pathlib.Path) -> None:
+    def test_results_do_not_replace_what_is_no_result(self, inputs: Path) -> None:
         """Neither inputs, nor a file or folder that only has the name; nor do they change the model."""
         cases: list[tuple[dict[str, Any], str]] = [
             ({"output": inputs / "model" / "r.csv"}, "is in the folder of the model"),
@@ -124,21 +124,21 @@ class TestChecks:
 
         assert (inputs / "mine.sweep" / "precious").exists()
 
-    def test_calibration_on_the_text_is_refused(self, inputs: pathlib.Path) -> None:
+    def test_calibration_on_the_text_is_refused(self, inputs: Path) -> None:
         """Results would look too good; the words that both texts hold are named."""
         (inputs / "calibration.txt").write_text(OTHER + WORDS)
 
         with pytest.raises(UsageError, match=r"option --calibration: .*each process has memory of its own"):
             checks.make_plan(request(inputs))
 
-    def test_no_calibration_is_needed_without_a_configuration_that_needs_it(self, inputs: pathlib.Path) -> None:
+    def test_no_calibration_is_needed_without_a_configuration_that_needs_it(self, inputs: Path) -> None:
         """What is chosen counts, not the whole grid."""
         plan, _ = checks.make_plan(request(inputs, only=["int4"], calibration=None))
 
         assert [configuration.name for configuration in plan.chosen] == ["fp32", "int4"]
 
     @pytest.mark.process
-    def test_missing_packages_are_named_with_how_to_install_them(self, inputs: pathlib.Path) -> None:
+    def test_missing_packages_are_named_with_how_to_install_them(self, inputs: Path) -> None:
         """One line names what is missing and both recipes."""
         with pytest.raises(NncfToolsError) as error:
             checks.make_plan(request(inputs, dry_run=False))
@@ -147,7 +147,7 @@ class TestChecks:
         assert "pip install 'nncf-tools[nncf]'" in str(error.value)
         assert "--no-deps optimum-intel" in str(error.value)
 
-    def test_kind_needs_a_model_and_two_functions(self, inputs: pathlib.Path) -> None:
+    def test_kind_needs_a_model_and_two_functions(self, inputs: Path) -> None:
         """The user's file is checked without running it, and language options do not go with it."""
         kind = inputs / "kind.py"
         kind.write_text("def calibration(): ...\n")
@@ -162,7 +162,7 @@ class TestChecks:
 
     @another_user.as_another
     @pytest.mark.parametrize(
-        ("option", "name"),
+        "option, name",
         [
             ("grid", "grid.toml"),
             ("kind", "kind.py"),
@@ -171,10 +171,10 @@ class TestChecks:
         ],
     )
     @pytest.mark.parametrize(
-        ("owner", "mode", "why"), [(another_user.OTHER, 0o755, "belongs"), (0, 0o777, "may be changed by every user")]
+        "owner, mode, why", [(another_user.OTHER, 0o755, "belongs"), (0, 0o777, "may be changed by every user")]
     )
     def test_file_of_another_user_is_refused(  # noqa: PLR0913, PLR0917 — fixtures and cases
-        self, inputs: pathlib.Path, option: str, name: str, owner: int, mode: int, why: str
+        self, inputs: Path, option: str, name: str, owner: int, mode: int, why: str
     ) -> None:
         """A file that another user may write to decides nothing that runs; what was read once is what runs."""
         (inputs / "shared/tasks").mkdir(parents=True)
@@ -196,11 +196,11 @@ class TestChecks:
 
     @pytest.mark.process
     @pytest.mark.parametrize(
-        ("script", "message"),
+        "script, message",
         [("print()", "cannot be started: Exec format error"), ("#!/bin/sh\nexec sleep 100\n", "did not answer within")],
     )
     def test_python_that_does_not_answer(
-        self, inputs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
+        self, inputs: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
     ) -> None:
         """A Python that cannot be started, or does not answer, is no traceback."""
         monkeypatch.setattr(checks, "_TIMEOUT_S", 0.1)
@@ -213,7 +213,7 @@ class TestChecks:
 @pytest.mark.process
 class TestRuns:
     @pytest.mark.long
-    def test_killed_sweep_goes_on(self, inputs: pathlib.Path, run: Run) -> None:
+    def test_killed_sweep_goes_on(self, inputs: Path, run: Run) -> None:
         """After kill −9, what ended is there, the step that ran has ended, and only what is missing runs."""
         first = subprocess.Popen(
             words(inputs), env=environment(inputs), cwd=inputs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -223,7 +223,7 @@ class TestRuns:
         first.communicate(timeout=HANGING_S)
         before = rows(inputs)
         pid = int((inputs / "waited").read_text())
-        until(lambda: not pathlib.Path(f"/proc/{pid}").exists())
+        until(lambda: not Path(f"/proc/{pid}").exists())
         done = run("--resume")
 
         assert [row["mode"] for row in before] == ["fp32", "int8 asymmetric", "nf4"]
@@ -233,7 +233,7 @@ class TestRuns:
         assert rows(inputs)[:3] == before
         assert [row["plot name"] for row in rows(inputs)] == ["", "int8", "fail", "wait"]
 
-    def test_results_are_shown_and_explained(self, inputs: pathlib.Path, run: Run) -> None:
+    def test_results_are_shown_and_explained(self, inputs: Path, run: Run) -> None:
         """A whole sweep ends with table and picture, the verdict of what failed, and what columns mean."""
         (inputs / "waited").touch()
         done = run("--recommend", "error<=20%")
@@ -249,7 +249,7 @@ class TestRuns:
         assert "rolling log-likelihood" in table
 
     @pytest.mark.long
-    def test_sweep_goes_on(self, inputs: pathlib.Path, run: Run) -> None:
+    def test_sweep_goes_on(self, inputs: Path, run: Run) -> None:
         """Configurations are added, a chosen one that failed runs again; nothing is replaced, or mixed with others."""
         (inputs / "waited").touch()
         run("--only", "int8")
@@ -268,7 +268,7 @@ class TestRuns:
         assert (other.returncode, "it was made with a different text" in other.stderr) == (2, True)
 
     @pytest.mark.long
-    def test_tasks_of_lm_eval_are_columns(self, inputs: pathlib.Path, run: Run) -> None:
+    def test_tasks_of_lm_eval_are_columns(self, inputs: Path, run: Run) -> None:
         """Tasks of lm-evaluation-harness have columns of their own; the standard tasks have the standard ones."""
         done = run("--only", "int8", "--tasks", "wikitext", "--tasks", "arc_easy:acc")
         baseline, int8 = rows(inputs)
@@ -280,7 +280,7 @@ class TestRuns:
 
 
 @contextlib.contextmanager
-def of_dask(folder: pathlib.Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+def of_dask(folder: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a scheduler or a worker of Dask."""
     command = [sys.executable, "-m", *words]
     nowhere = subprocess.DEVNULL
@@ -292,7 +292,7 @@ def of_dask(folder: pathlib.Path, *words: str) -> Iterator[subprocess.Popen[byte
 
 
 @pytest.fixture
-def scheduler(inputs: pathlib.Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def scheduler(inputs: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """Run a scheduler; yield its process and its address."""
     pytest.importorskip("distributed")
     with socket.socket() as free:
@@ -307,7 +307,7 @@ class TestCluster:
     @pytest.mark.long
     @pytest.mark.process
     def test_lost_worker_does_not_lose_its_configuration(
-        self, inputs: pathlib.Path, scheduler: tuple[subprocess.Popen[bytes], str]
+        self, inputs: Path, scheduler: tuple[subprocess.Popen[bytes], str]
     ) -> None:
         """Two workers share the configurations; when one is killed, its configuration runs on the other one."""
         _, address = scheduler
@@ -332,7 +332,7 @@ class TestCluster:
 
     @pytest.mark.long
     @pytest.mark.process
-    def test_scheduler_that_hangs(self, inputs: pathlib.Path, scheduler: tuple[subprocess.Popen[bytes], str]) -> None:
+    def test_scheduler_that_hangs(self, inputs: Path, scheduler: tuple[subprocess.Popen[bytes], str]) -> None:
         """A signal ends a sweep that waits for a scheduler that no longer answers."""
         hangs, address = scheduler
         command = words(inputs, "--scheduler", address)
@@ -345,16 +345,16 @@ class TestCluster:
 
             assert sweep.wait(HANGING_S) == 128 + signal.SIGTERM
 
-    def test_inputs_are_sent_once(self, inputs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_inputs_are_sent_once(self, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A worker that does not see the same files lacks them until they were sent."""
         monkeypatch.setenv("XDG_CACHE_HOME", str(inputs / "cache"))
         paths = {"model": str(inputs / "model"), "text": str(inputs / "text.txt")}
-        same = {name: make_stamp(pathlib.Path(path)) for name, path in paths.items()}
+        same = {name: make_stamp(Path(path)) for name, path in paths.items()}
         other = {**same, "text": "another"}
 
         assert not steps.lacks_inputs(paths, same, "abc")
         assert steps.lacks_inputs(paths, other, "abc")
-        sent = steps.pack({f"{name}/{pathlib.Path(path).name}": pathlib.Path(path) for name, path in paths.items()})
+        sent = steps.pack({f"{name}/{Path(path).name}": Path(path) for name, path in paths.items()})
         steps.receive(sent, "abc")
         steps.receive(sent, "abc")
         assert not steps.lacks_inputs(paths, other, "abc")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +14,7 @@ SMOLLM2 = Layers(frozenset({576, 1536}), 192)
 UNKNOWN = Layers(frozenset(), None)
 
 
-def written(folder: pathlib.Path, text: str) -> str:
+def written(folder: Path, text: str) -> str:
     """Write a grid and return its path."""
     path = folder / "grid.toml"
     path.write_text(text, encoding="utf-8")
@@ -42,9 +42,7 @@ def test_full_grid_leaves_out_ranks_that_the_layers_do_not_have() -> None:
     assert notes == ["lora 256 is left out: rank 256 is larger than the smallest layer (192)"]
 
 
-@pytest.mark.parametrize(
-    ("inputs", "size"), [({576, 1536}, 64), ({128, 256}, 128), ({48}, 16), ({50}, -1), (set(), 128)]
-)
+@pytest.mark.parametrize("inputs, size", [({576, 1536}, 64), ({128, 256}, 128), ({48}, 16), ({50}, -1), (set(), 128)])
 def test_group_size_is_the_largest_usual_one_that_divides_the_layers(inputs: set[int], size: int) -> None:
     """128 comes first; where no size divides the layers, each channel is a group."""
     found, _ = grid.weight_grid("quick", Layers(frozenset(inputs), None))
@@ -53,14 +51,14 @@ def test_group_size_is_the_largest_usual_one_that_divides_the_layers(inputs: set
 
 
 @pytest.mark.parametrize(
-    ("mode", "shares"), [("nf4", (1, 0)), ("mxfp4", (1, 0)), ("fp8_e4m3", (0, 1)), ("int2_sym", (0, 0))]
+    "mode, shares", [("nf4", (1, 0)), ("mxfp4", (1, 0)), ("fp8_e4m3", (0, 1)), ("int2_sym", (0, 0))]
 )
 def test_shares_of_other_modes(mode: str, shares: tuple[float, float]) -> None:
     """All kinds of 4 bits count as 4 bits, and of 8 bits as 8."""
     assert grid.Weights("a", mode).shares == shares
 
 
-def test_file_gets_a_baseline(tmp_path: pathlib.Path) -> None:
+def test_file_gets_a_baseline(tmp_path: Path) -> None:
     """A grid without a baseline gets one, because the others are compared with it."""
     path = written(tmp_path, '[[configuration]]\nname = "nf4"\nmode = "nf4"\n')
     found, _ = grid.weight_grid(path, UNKNOWN)
@@ -90,8 +88,8 @@ not toml | grid.toml
 """.replace("{a}", "[[configuration]]; name = 'a'; mode =")
 
 
-@pytest.mark.parametrize(("text", "expected"), rows(WRONG))
-def test_wrong_grid_is_refused(tmp_path: pathlib.Path, text: str, expected: str) -> None:
+@pytest.mark.parametrize("text, expected", rows(WRONG))
+def test_wrong_grid_is_refused(tmp_path: Path, text: str, expected: str) -> None:
     """The error names the file, the configuration and what was expected, before anything runs."""
     with pytest.raises(NncfToolsError) as error:
         grid.weight_grid(written(tmp_path, text.replace("; ", "\n")), SMOLLM2)
@@ -112,7 +110,7 @@ def test_chosen_keeps_the_baseline() -> None:
 HUGE = b"\x1b\0\0\0\0\0\0\0" + b'{"a": {"shape": [1e999, 2]}}'
 
 
-def test_layers_are_read_from_the_headers_of_weights(tmp_path: pathlib.Path) -> None:
+def test_layers_are_read_from_the_headers_of_weights(tmp_path: Path) -> None:
     """Matrices count, embeddings and vectors do not."""
     shapes = {
         "model.embed_tokens.weight": [490, 100],
@@ -128,7 +126,7 @@ def test_layers_are_read_from_the_headers_of_weights(tmp_path: pathlib.Path) -> 
     assert (found.indivisible(64), found.indivisible(128)) == (None, 576)
 
 
-def test_layers_are_read_from_the_configuration_without_weights(tmp_path: pathlib.Path) -> None:
+def test_layers_are_read_from_the_configuration_without_weights(tmp_path: Path) -> None:
     """A folder that was exported has no file of weights that is known here."""
     (tmp_path / "config.json").write_text('{"hidden_size": 576, "intermediate_size": 1536}')
 
@@ -136,7 +134,7 @@ def test_layers_are_read_from_the_configuration_without_weights(tmp_path: pathli
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x02\0\0\0\0\0\0\0[]", HUGE])
-def test_damaged_weights_are_refused(tmp_path: pathlib.Path, content: bytes) -> None:
+def test_damaged_weights_are_refused(tmp_path: Path, content: bytes) -> None:
     """The error names the file."""
     (tmp_path / "model.safetensors").write_bytes(content)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-import pathlib
+from pathlib import Path
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_widths_leave_out_what_rounds_to_nothing() -> None:
     assert describe_widths({}) == ""
 
 
-def test_rows_are_kept_until_settings_change(tmp_path: pathlib.Path) -> None:
+def test_rows_are_kept_until_settings_change(tmp_path: Path) -> None:
     """A row is found again by its name; one whose configuration has changed is not."""
     folder = SweepFolder(tmp_path / "results.csv")
     folder.keep(row_of("int4", failed="x"))
@@ -60,7 +60,7 @@ def test_rows_are_kept_until_settings_change(tmp_path: pathlib.Path) -> None:
     assert folder.path == tmp_path / "results.sweep"
 
 
-def test_folders_of_similar_names_differ(tmp_path: pathlib.Path) -> None:
+def test_folders_of_similar_names_differ(tmp_path: Path) -> None:
     """Names that look the same as folders, or lead elsewhere, have folders of their own inside the sweep's."""
     folder = SweepFolder(tmp_path / "results.csv")
     names = ["80% int4", "80, int4", "../../x", "..", "model"]
@@ -71,7 +71,7 @@ def test_folders_of_similar_names_differ(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("is_fifo", [False, True])
-def test_damaged_row_is_named(tmp_path: pathlib.Path, *, is_fifo: bool) -> None:
+def test_damaged_row_is_named(tmp_path: Path, *, is_fifo: bool) -> None:
     """A file that is none is an error with its name, and so is a FIFO, which is not waited for."""
     folder = SweepFolder(tmp_path / "results.csv")
     folder.keep(row_of("int4"))
@@ -85,7 +85,7 @@ def test_damaged_row_is_named(tmp_path: pathlib.Path, *, is_fifo: bool) -> None:
         folder.rows(GRID)
 
 
-def test_sweep_of_other_inputs_cannot_go_on(tmp_path: pathlib.Path) -> None:
+def test_sweep_of_other_inputs_cannot_go_on(tmp_path: Path) -> None:
     """The difference is named: another text makes other figures."""
     text = tmp_path / "text.txt"
     text.write_text("one")
@@ -111,7 +111,7 @@ def test_time_is_expected_by_runs_before() -> None:
     assert estimate_unit_s(GRID, {}) is None
 
 
-def test_one_sweep_at_a_time(tmp_path: pathlib.Path) -> None:
+def test_one_sweep_at_a_time(tmp_path: Path) -> None:
     """A second sweep would end the steps of the first; the folder is free again after it."""
     folder = SweepFolder(tmp_path / "results.csv")
     with folder.locked(), pytest.raises(UsageError, match="another sweep runs in"), SweepFolder(folder.output).locked():
@@ -120,7 +120,7 @@ def test_one_sweep_at_a_time(tmp_path: pathlib.Path) -> None:
         pass
 
 
-def test_folder_of_something_else_is_known(tmp_path: pathlib.Path) -> None:
+def test_folder_of_something_else_is_known(tmp_path: Path) -> None:
     """A folder or a file that only has the name; an empty folder is free."""
     folder = SweepFolder(tmp_path / "results.csv")
     free = folder.is_foreign
@@ -145,7 +145,7 @@ HOSTILE = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "'=
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_text_that_spreadsheets_would_run(tmp_path: pathlib.Path, text: str) -> None:
+def test_text_that_spreadsheets_would_run(tmp_path: Path, text: str) -> None:
     """No text is a formula to a spreadsheet, numbers are as they were, and our own reader takes off what was added."""
     path = tmp_path / "results.csv"
     path.write_text(
@@ -160,7 +160,7 @@ def test_text_that_spreadsheets_would_run(tmp_path: pathlib.Path, text: str) -> 
     assert (record.cells["model"], record.cells[reading.PEAK_OWNER]) == (text, text)
 
 
-def test_file_of_others_is_read_as_it_is(tmp_path: pathlib.Path) -> None:
+def test_file_of_others_is_read_as_it_is(tmp_path: Path) -> None:
     """Nothing is taken off where nothing was added: in a file of somebody else, or of before."""
     path = tmp_path / "results.csv"
     path.write_text("model,mode\n'=1,fp32\n")

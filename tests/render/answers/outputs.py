@@ -23,9 +23,9 @@ from nncftools.render import text
 from nncftools.render.view import FORMATS, View, format_named, label
 
 if TYPE_CHECKING:
-    import pathlib
     import subprocess
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.conftest import Run
 
@@ -41,7 +41,7 @@ def view_of(session: Session) -> View:
     return View([name for name in ("rss", "anon", "file") if name in session.samples], depth=2)
 
 
-def pictures() -> dict[str, Callable[[Session, View, pathlib.Path], None]]:
+def pictures() -> dict[str, Callable[[Session, View, Path], None]]:
     """Return the functions that draw a session, by the names of their modules."""
     found = {}
     for module in pkgutil.iter_modules(nncftools.render.__path__):
@@ -56,7 +56,7 @@ def names() -> list[str]:
     return [*FORMATS, *pictures(), *SHOWN, *COMPARED, "gates"]
 
 
-def output(name: str, session: Session, folder: pathlib.Path, run: Run) -> str:
+def output(name: str, session: Session, folder: Path, run: Run) -> str:
     """Return the text of an output; ``run`` runs the command line."""
     if name in FORMATS:
         return _of_format(name, session, folder)
@@ -74,7 +74,7 @@ def output(name: str, session: Session, folder: pathlib.Path, run: Run) -> str:
     return "\n".join(_words(ET.parse(folder / "run.svg").getroot()))  # noqa: S314 — our own file
 
 
-def _of_format(name: str, session: Session, folder: pathlib.Path) -> str:
+def _of_format(name: str, session: Session, folder: Path) -> str:
     content: Any = format_named(name)(session, view_of(session))
     if name == "parquet":
         import pandas as pd
@@ -117,7 +117,7 @@ def _shown(name: str, session: Session) -> str:
     return re.sub(r"\x1b\[[\d;]*m", "", "\n".join(Drawing(here).frame(replay.run, look, 120, 40)))
 
 
-def _compared(session: Session, folder: pathlib.Path, run: Run, *options: object) -> subprocess.CompletedProcess[str]:
+def _compared(session: Session, folder: Path, run: Run, *options: object) -> subprocess.CompletedProcess[str]:
     """Compare a session with itself."""
     paths = [session.save(folder / f"{name}.json") for name in ("base", "new")]
     result = run("compare", *paths, *options)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import pathlib
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -183,7 +183,7 @@ def report(_session: Session, _view: View) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "wrong"),
+    "words, wrong",
     [
         ("RSS peak {peak} MiB at {at}", 0),
         ("RSS peak {more} MiB at {at}", 2),
@@ -196,7 +196,7 @@ def report(_session: Session, _view: View) -> str:
     ids=["right", "another peak", "another moment", "another scale", "headline", "another headline", "no name"],
 )
 def test_a_wrong_figure_is_found(
-    recorded: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, words: str, wrong: int
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, wrong: int
 ) -> None:
     """A new format is one of the outputs, and what it says of the session is compared: each wrong figure is found."""
     peak = recorded.answers["RSS peak"] / 2**20

@@ -103,7 +103,7 @@ class TestRelay:
 
         assert (relay.is_open, lines) == (False, [] if is_done else [("warning", warning)])
 
-    @pytest.mark.parametrize(("said", "end_s", "warning"), ENDS.values(), ids=ENDS)
+    @pytest.mark.parametrize("said, end_s, warning", ENDS.values(), ids=ENDS)
     def test_end(self, pipe: tuple[int, int], said: str, end_s: float, warning: str) -> None:
         """Drivers that have not answered for a while at the end, or could not go on, are a warning."""
         relay, lines = relayed(pipe[0])
@@ -122,7 +122,7 @@ class TestRelay:
 
 
 @pytest.mark.parametrize(
-    ("device", "columns", "source", "is_there"),
+    "device, columns, source, is_there",
     [
         ("/nowhere", ["rss", "device_memory"], "proc", False),
         ("/dev/null", ["rss"], "proc", False),

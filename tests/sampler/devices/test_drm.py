@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,13 +59,13 @@ drm-resident-memory:\t4096
 class Machine:
     """Fake trees of /proc and /sys; and a run of which all processes are."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.sys = folder / "sys"
         self.proc = folder / "proc"
         self.pids: list[int] = []
         self.written: list[tuple[str, object]] = []
 
-    def add_device(self, kind: str, node: str, address: str, driver: str) -> pathlib.Path:
+    def add_device(self, kind: str, node: str, address: str, driver: str) -> Path:
         """Add a node of a device; return the device's folder."""
         device = self.sys / "devices" / address
         if not device.exists():
@@ -75,7 +75,7 @@ class Machine:
         (self.sys / "class" / kind / node / "device").symlink_to(device)
         return device
 
-    def open(self, pid: int, descriptor: int, node: str, fdinfo: str) -> pathlib.Path:
+    def open(self, pid: int, descriptor: int, node: str, fdinfo: str) -> Path:
         """Give a process a descriptor; return the path of what the kernel says of it."""
         for name in ("fd", "fdinfo"):
             (self.proc / str(pid) / name).mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: pathlib.Path) -> Machine:
+def machine(tmp_path: Path) -> Machine:
     """Return a machine with one GPU."""
     machine = Machine(tmp_path)
     machine.add_device("drm", "renderD128", "0000:03:00.0", "xe")
@@ -108,7 +108,7 @@ def machine(tmp_path: pathlib.Path) -> Machine:
 
 
 @pytest.mark.parametrize(
-    ("fdinfo", "local", "system"),
+    "fdinfo, local, system",
     [(I915, 2 * MIB, 48 * MIB), (XE, 100 * MIB, 8 * MIB), (AMDGPU, MIB, 2 * MIB)],
     ids=["i915", "xe", "amdgpu"],
 )

@@ -54,7 +54,7 @@ class Source:
 
 
 @pytest.mark.parametrize(
-    ("took_s", "waits_s"),
+    "took_s, waits_s",
     [
         ((0.001, 0.001), [0.5, 0.5]),
         ((0.02, 0.02, 0.03, 0.02), [0.5, 0.5, 2, 2]),
@@ -116,7 +116,7 @@ def test_run(stand_in: pathlib.Path, nncf_tools: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "warnings"),
+    "lines, warnings",
     [
         (f"{STAND_IN}exit\n", ["memory of devices is unknown"]),
         pytest.param(f"init 0 5000\n{STAND_IN}", [], marks=pytest.mark.long),
@@ -188,7 +188,7 @@ WAITS = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("devices", "is_killed"),
+    "devices, is_killed",
     [(STAND_IN, False), *(pytest.param(*case, marks=pytest.mark.long) for case in OTHER_ENDS)],
 )
 def test_driver_that_forks(stand_in: pathlib.Path, tmp_path: pathlib.Path, devices: str, *, is_killed: bool) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import pathlib
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ GPU = f"gpu 0 {80 * GIB} {9 * GIB} 40 0\n"
 class Run:
     """Processes of a run, and what was written to its sampler."""
 
-    def __init__(self, *pids: int, folder: pathlib.Path | None = None) -> None:
+    def __init__(self, *pids: int, folder: Path | None = None) -> None:
         self.pids = pids
         self.folder = folder
         self.written: list[tuple[str, Any]] = []
@@ -37,7 +37,7 @@ class Run:
         return [value["missing"] for key, value in self.written if key == "device" and "missing" in value]
 
 
-def source(tmp_path: pathlib.Path, *, is_container: bool = False) -> Nvml:
+def source(tmp_path: Path, *, is_container: bool = False) -> Nvml:
     """Return the source on a machine, or in a container, with a folder for each process that is there."""
     (tmp_path / "proc/self/ns").mkdir(parents=True, exist_ok=True)
     (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026532001]" if is_container else "pid:[4026531836]")
@@ -51,7 +51,7 @@ def read(of: Nvml, run: Run) -> dict[str, float | None]:
 
 
 @pytest.mark.parametrize(
-    ("lines", "held", "missing"),
+    "lines, held, missing",
     [
         ("process 0 C 11 GIB\nprocess 0 G 11 GIB\nprocess 0 G 12 GIB", 2 * GIB, []),
         ("process 0 C 99 GIB", 0, []),
@@ -89,9 +89,7 @@ def read(of: Nvml, run: Run) -> dict[str, float | None]:
         "list without end",
     ],
 )
-def test_processes(
-    lines: str, held: int | None, missing: list[str], script: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_processes(lines: str, held: int | None, missing: list[str], script: Path, tmp_path: Path) -> None:
     """The memory of the run's processes is added up, or unknown with a reason that is written once."""
     script.write_text(f"{GPU}{lines.replace('GIB', str(GIB))}\n")
     of, run = source(tmp_path), Run(11, 12)
@@ -103,7 +101,7 @@ def test_processes(
 
 
 @pytest.mark.parametrize(
-    ("gpu", "used", "busy"),
+    "gpu, used, busy",
     [
         (f"gpu 0 {80 * GIB} {9 * GIB} 40 0", 9 * GIB, 40),
         ("gpu 3 0 0 0 0", None, None),
@@ -111,9 +109,7 @@ def test_processes(
     ],
     ids=["H100", "GPU with the memory of the machine (GB10)", "figures that cannot be"],
 )
-def test_figures_of_the_device(
-    gpu: str, used: int | None, busy: int | None, script: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_figures_of_the_device(gpu: str, used: int | None, busy: int | None, script: Path, tmp_path: Path) -> None:
     """The memory of the run's processes is a sum; the memory of everyone and the load are figures of the device."""
     script.write_text(f"{gpu}\nprocess 0 C 11 {GIB}\nprocess 0 C 12 {2 * GIB}\nprocess 0 C 99 {GIB}\n")
     run = Run(11, 12, 13)
@@ -128,7 +124,7 @@ def test_figures_of_the_device(
 
 @pytest.mark.parametrize("number", [0, 1, 3, 17, 40])
 @pytest.mark.parametrize("size", [16, 24, 32])
-def test_size_of_entries(size: int, number: int, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_size_of_entries(size: int, number: int, script: Path, tmp_path: Path) -> None:
     """How long an entry is, which differs between drivers of one version of NVML, is seen from what was written."""
     processes = "".join(f"process 0 C {100 + place} {GIB}\n" for place in range(number))
     script.write_text(f"{GPU}entry {size}\n{processes}")
@@ -136,8 +132,8 @@ def test_size_of_entries(size: int, number: int, script: pathlib.Path, tmp_path:
     assert read(source(tmp_path), Run(*range(100, 140)))["device_memory@nvidia0"] == number * GIB
 
 
-@pytest.mark.parametrize(("status", "warns"), [(15, True), (4, False)])
-def test_failing_device(status: int, script: pathlib.Path, tmp_path: pathlib.Path, *, warns: bool) -> None:
+@pytest.mark.parametrize("status, warns", [(15, True), (4, False)])
+def test_failing_device(status: int, script: Path, tmp_path: Path, *, warns: bool) -> None:
     """A GPU that does not answer is a warning, but for one that nobody here may use; others keep their numbers."""
     script.write_text(f"{GPU * 2}handle {status} 0\nprocess 1 C 11 {GIB}\n")
     run = Run(11)
@@ -148,7 +144,7 @@ def test_failing_device(status: int, script: pathlib.Path, tmp_path: pathlib.Pat
     assert warnings == ["memory of nvidia0 is unknown: GPU is lost"] * warns
 
 
-def test_mig(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_mig(script: Path, tmp_path: Path) -> None:
     """Instances are devices of their own, in place of the GPU that they are parts of; their load is unknown."""
     script.write_text(
         f"gpu 0 {80 * GIB} {9 * GIB} 40 2\n{GPU}"
@@ -167,7 +163,7 @@ def test_mig(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "device", "is_visible", "held", "missing"),
+    "lines, device, is_visible, held, missing",
     [
         ("process 0 C 81234 GIB", "/dev/null", False, None, [devices.OF_HOST]),
         ("process 0 C 11 GIB\nprocess 0 C 81234 GIB", "/dev/null", True, None, [devices.OF_HOST]),
@@ -194,8 +190,8 @@ def test_container(  # noqa: PLR0913 — a case
     missing: list[str],
     *,
     is_visible: bool,
-    script: pathlib.Path,
-    tmp_path: pathlib.Path,
+    script: Path,
+    tmp_path: Path,
 ) -> None:
     """In a container or WSL, PIDs may be those of the host; process 11 of the run has opened the device."""
     script.write_text(f"{GPU}{lines.replace('GIB', str(GIB))}\n")
@@ -209,7 +205,7 @@ def test_container(  # noqa: PLR0913 — a case
     assert run.missing == missing
 
 
-def test_driver_that_goes_away(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_driver_that_goes_away(script: Path, tmp_path: Path) -> None:
     """While the driver does not answer, everything is unknown, and the reason is written; later it is known again."""
     script.write_text(f"{GPU}process 0 C 11 {GIB}\n")
     of, run = source(tmp_path), Run(11)
@@ -224,8 +220,8 @@ def test_driver_that_goes_away(script: pathlib.Path, tmp_path: pathlib.Path) -> 
     assert read(of, run)["device_memory@nvidia0"] == GIB
 
 
-@pytest.mark.parametrize(("line", "why"), [("init 9 0", "Driver Not Loaded"), ("count 15", "GPU is lost")])
-def test_driver_that_does_not_begin(line: str, why: str, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("line, why", [("init 9 0", "Driver Not Loaded"), ("count 15", "GPU is lost")])
+def test_driver_that_does_not_begin(line: str, why: str, script: Path, tmp_path: Path) -> None:
     """A driver that cannot be used is a warning, and the end of reading."""
     script.write_text(f"{GPU}{line}\n")
     run = Run(11)
@@ -234,7 +230,7 @@ def test_driver_that_does_not_begin(line: str, why: str, script: pathlib.Path, t
     assert run.written == [("warning", f"memory of NVIDIA's GPUs is unknown: {why}")]
 
 
-def test_no_driver(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the library, there is nothing to read and nothing to say."""
     monkeypatch.setenv(devices.FOR_TESTS, str(tmp_path / "missing.so"))
     run = Run(11)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-import pathlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from tests.sampler.grouped import V1, V2, Machine
 
 
 @pytest.fixture
-def machine(tmp_path: pathlib.Path) -> Machine:
+def machine(tmp_path: Path) -> Machine:
     """Return a machine that has other mounts than those of control groups, too."""
     return Machine(tmp_path)
 
@@ -70,7 +70,7 @@ GROUPS = {
 """By case: lines of the cgroup file; type, controllers, root and point of mounts; bytes of folders; what is known."""
 
 
-@pytest.mark.parametrize(("groups", "mounts", "charged", "expected"), GROUPS.values(), ids=GROUPS)
+@pytest.mark.parametrize("groups, mounts, charged, expected", GROUPS.values(), ids=GROUPS)
 @pytest.mark.parametrize("optional", ["", "shared:4 master:2 "])
 def test_group_of_a_process(  # noqa: PLR0913 — a case
     machine: Machine, groups: str, mounts: str, charged: str, expected: int | None, *, optional: str
@@ -168,7 +168,7 @@ class TestFileSystem:
 
 
 class TestFreeSpace:
-    def test_column_for_each(self, tmp_path: pathlib.Path) -> None:
+    def test_column_for_each(self, tmp_path: Path) -> None:
         """Each file system has a column by its role, and its free bytes become known."""
         folders = [["cwd", str(tmp_path)], ["output", str(tmp_path / "missing")]]
         probe = FreeSpace("/proc", 7, Plan([], file_systems=folders))
@@ -188,7 +188,7 @@ LARGEST_KIB = 2**54 - 1
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text, expected",
     [
         pytest.param(MEMINFO, 600 * KIB, id="total less available"),
         pytest.param(MEMINFO.replace("MemAvailable:    400 kB\n", ""), None, id="a kernel before 3.14"),
@@ -209,7 +209,7 @@ Values = list[float | None]
 
 
 @pytest.fixture
-def pressure_machine(tmp_path: pathlib.Path) -> Machine:
+def pressure_machine(tmp_path: Path) -> Machine:
     """Return a machine that counts, in a control group of version 1."""
     made = Machine(tmp_path)
     made.belongs_to_v1({"/job": 0})

@@ -72,7 +72,7 @@ def test_no_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "text", "expected"),
+    "line, text, expected",
     [
         pytest.param("RssAnon:.*\n", "", UNKNOWN, id="kernel before 4.5 without anonymous memory"),
         pytest.param("RssShmem:.*\n", "", UNKNOWN, id="kernel before 4.5 without shared memory"),

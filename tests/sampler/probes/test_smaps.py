@@ -168,7 +168,7 @@ class TestPasses:
         assert [second for second, pss in enumerate(known) if pss] == [1, 51, 101]
 
     @pytest.mark.parametrize(
-        ("pages", "expected"), [(200, [10_000 * KIB] * 3), (2000, [None, None, 10_000 * KIB])], ids=["little", "much"]
+        "pages, expected", [(200, [10_000 * KIB] * 3), (2000, [None, None, 10_000 * KIB])], ids=["little", "much"]
     )
     def test_forks_meanwhile(self, clock: Clock, proc: FakeProc, pages: int, expected: list[int | None]) -> None:
         """Forks during a pass may have taken shares that nobody counted: then it is repeated, but not for ever."""
@@ -223,7 +223,7 @@ def estimate_of(process: Any, pss: int, uss: int) -> Estimate:  # noqa: ANN401 â
 
 
 @pytest.mark.parametrize(
-    ("samples", "pss"),
+    "samples, pss",
     [([(1000, 0), (1100, 0), (900, 0)], [600, 700, 500]), ([(1000, 100), (1100, 200), (1100, 900)], [700, 800, 1300])],
     ids=["growth is private", "page faults without growth copy shared pages"],
 )

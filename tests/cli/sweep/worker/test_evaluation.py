@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import pathlib
 import statistics
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -156,7 +156,7 @@ def test_perplexity_beyond_all_numbers_is_infinite() -> None:
     assert evaluation.word_perplexity(Collapsed().logits, ["ab"], encode, 0, 8).value == math.inf
 
 
-def test_documents_are_lines_that_hold_something(tmp_path: pathlib.Path) -> None:
+def test_documents_are_lines_that_hold_something(tmp_path: Path) -> None:
     """Another end of a line than \\n, inside of a text, ends no document; blanks around a text are no words."""
     file = tmp_path / "a.jsonl"
     file.write_text('\ufeff{"text": "one\u2028two "}\n{"text": ""}\n', encoding="utf-8")

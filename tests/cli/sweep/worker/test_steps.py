@@ -4,11 +4,11 @@ import ast
 import contextlib
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import pytest
@@ -16,12 +16,12 @@ import pytest
 from nncftools.cli.sweep import worker
 from tests.surroundings import HANGING_S
 
-FOLDER = pathlib.Path(worker.__file__).parent
+FOLDER = Path(worker.__file__).parent
 OTHERS = {"nncf", "numpy", "openvino", "tokenizers", "transformers"}
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
-def test_steps_need_nothing_of_ours(path: pathlib.Path) -> None:
+def test_steps_need_nothing_of_ours(path: Path) -> None:
     """The environment of NNCF needs no nncf-tools: steps import themselves by relative names, and libraries."""
     nodes = list(ast.walk(ast.parse(path.read_bytes())))
     names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
@@ -70,13 +70,13 @@ def test_steps_start_without_site_packages(inherited: Inherited) -> None:
     assert "No module named none" in error
 
 
-def timed(code: str, folder: pathlib.Path) -> dict[str, Any]:
+def timed(code: str, folder: Path) -> dict[str, Any]:
     """Return the job of a module that runs some code."""
     return {"step": "module", "module": "timeit", "folder": str(folder), "words": ["-n", "1", "-r", "1", code]}
 
 
 @pytest.mark.process
-def test_library_runs_as_a_step(tmp_path: pathlib.Path, inherited: Inherited) -> None:
+def test_library_runs_as_a_step(tmp_path: Path, inherited: Inherited) -> None:
     """A module gets its command line and the folder to work in; the result follows the job."""
     job = timed("import os; print(os.getcwd())", tmp_path)
     printed, _ = inherited.start(job).communicate(timeout=HANGING_S)
@@ -87,7 +87,7 @@ def test_library_runs_as_a_step(tmp_path: pathlib.Path, inherited: Inherited) ->
 
 
 @pytest.mark.process
-def test_step_ends_with_its_sweep(tmp_path: pathlib.Path, inherited: Inherited) -> None:
+def test_step_ends_with_its_sweep(tmp_path: Path, inherited: Inherited) -> None:
     """A step ends when nobody has the other end of the pipe any more, whatever it does."""
     process = inherited.start(timed("print('began', flush=True)\nimport time\ntime.sleep(600)", tmp_path))
     assert process.stdout is not None
