@@ -32,7 +32,7 @@ MOST_NODES = {
     "reading_marks": 6_887,
     "render": 37_926,
     "sampler": 21_612,
-    "session": 11_447,
+    "session": 11_446,
     "snapshots": 10_006,
     "testing": 3_056,
 }

@@ -52,14 +52,6 @@ def note_of(text: str, table: str) -> str:
     return text_of(found[1])
 
 
-def traces_of(text: str, title: str) -> list[dict[str, Any]]:
-    """Return the traces of the panel whose axis has this title."""
-    chart = data_of(text)["chart"]
-    axes = {name.replace("axis", ""): axis for name, axis in chart["layouts"][0].items() if name.startswith("yaxis")}
-    (axis,) = [name for name, axis in axes.items() if axis.get("title", {}).get("text", "").startswith(title)]
-    return [trace for trace in chart["traces"] if trace.get("yaxis") == axis]
-
-
 def text_of(content: str) -> str:
     """Return HTML without its tags."""
     return unescape(re.sub("<[^>]*>", "", content))
