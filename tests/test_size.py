@@ -27,7 +27,7 @@ MOST_NODES = {
     "importers": 4_021,
     "journal": 2_087,
     "limits": 6_043,
-    "live": 11_517,
+    "live": 11_539,
     "marks": 7_806,
     "reading_marks": 6_887,
     "render": 37_926,

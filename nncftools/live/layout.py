@@ -7,10 +7,10 @@ memory, keys.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -384,7 +384,8 @@ def short_commands(commands: Iterable[Sequence[str]]) -> list[str]:
         alike[text[:_LONG]].append(text)
     for number, text in enumerate(texts):
         others = alike[text[:_LONG]]
-        common = len(os.path.commonprefix(others))  # noqa: RUF071 — characters, not folders
+        letters = zip(min(others), max(others), strict=False)
+        common = len([*takewhile(lambda pair: pair[0] == pair[1], letters)])
         if len(set(others)) > 1 and common >= _LONG:
             texts[number] = f"{text[:_HEAD]}…{text[common - _CONTEXT :]}"
     return texts

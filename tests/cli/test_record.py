@@ -370,7 +370,7 @@ class TestMarks:
         """An operation that is open when its process calls exec ends then; the next program has its own operations."""
         opens = "import nncftools, os, sys\nnncftools.operation('Load').__enter__()\n"
         marks = "import nncftools, time\nwith nncftools.operation('New'): time.sleep(0.2)"
-        script = f"{opens}os.execv(sys.executable, ['python', '-c', sys.argv[1]])"
+        script = f"{opens}os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])"
         nncf_tools("monitor -q -i 0.05 -o run.json --", sys.executable, "-c", script, marks)
         load, new = Session.load(tmp_path / "run.json").operations
 
