@@ -22,7 +22,7 @@ SUM = "sum"
 ONCE_PER_MACHINE = "once per machine"
 NEVER = "never"
 _MERGING = {TREE: SUM, GROUP: NEVER, MACHINE: ONCE_PER_MACHINE, DEVICE: ONCE_PER_MACHINE}
-"""By scope: how a metric is merged, unless the declaration says otherwise."""
+"""Maps a scope to the way in which a metric is merged, unless the declaration says otherwise."""
 
 CPU_TIME = ("CPU", "CPU")
 STORAGE = ("Storage", "Storage")

@@ -164,7 +164,7 @@ _UNITS = {
     MemoryUnit.MB: (10**6, 1),
     MemoryUnit.GB: (10**9, 3),
 }
-"""By unit: (bytes, number of decimals)."""
+"""Maps a unit to bytes and the number of decimals."""
 
 
 def fixed(number: float, decimals: int) -> str:
@@ -275,7 +275,7 @@ _SIZES = {unit.casefold(): (unit, 1) for unit in MemoryUnit} | {
     "tib": (MemoryUnit.GiB, 2**10),
     "tb": (MemoryUnit.GB, 10**3),
 }
-"""By spelling in lower case: our unit, and a factor. Includes the spellings of `ulimit`, Docker and Java."""
+"""Maps a spelling in lower case to our unit and a factor. Includes the spellings of `ulimit`, Docker and Java."""
 _TIMES = {
     **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0),
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1e-3),
@@ -284,7 +284,7 @@ _TIMES = {
     **dict.fromkeys(("h", "hour", "hours"), float(_HOUR)),
     **dict.fromkeys(("d", "day", "days"), 24.0 * _HOUR),
 }
-"""By spelling: seconds in a unit of time. A number without a unit is in seconds."""
+"""Maps a spelling to the seconds in a unit of time. A number without a unit is in seconds."""
 
 
 def unit_from(text: str) -> MemoryUnit:

@@ -136,7 +136,7 @@ _KEYS: tuple[Callable[[Operation], Hashable], ...] = (
 )
 """The attributes that must be equal, the strictest first."""
 Match = dict[int, str]
-"""The same operation in several runs: ``{index of the run: name of the operation in this run}``."""
+"""An operation that several runs have: ``{index of the run: name of the operation in this run}``."""
 
 
 def match_operations(runs: Sequence[Mapping[str, Operation]]) -> list[Match]:
@@ -358,7 +358,7 @@ def _list_remarks(session: Session) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedOperation:
-    """The same operation in several runs. If one side lacks the operation, ``differences`` is empty."""
+    """An operation that several runs have. If one side lacks the operation, ``differences`` is empty."""
 
     name: str
     title: str

@@ -90,7 +90,7 @@ class Node:
     memory.
     """
     later: Counter[Stack] = field(default_factory=Counter)
-    """For later functions of own code: the bytes that are assumed to be freed instead of ``doubt``.
+    """The bytes that are assumed to be freed instead of ``doubt``, if later functions of own code may hold them.
     """
     label: str = ""
     """The name of a node without a frame, or of a place from ``held_by``."""

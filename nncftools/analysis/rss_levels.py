@@ -338,7 +338,7 @@ def _value_at(times: Sequence[float], values: Sequence[int], time_s: float) -> f
 
 
 _FAR_S = 10.0
-"""For the choice of mappings, this many seconds of distance from the peak count like a size twice as large."""
+"""When mappings are chosen, this many seconds of distance from the peak count like a size twice as large."""
 _SAME_SIZE = 0.02
 _SAME_TIME_S = 0.2
 """Mappings within both limits, of size and of time, count as read at the moment. A reading takes up to 0.1 s."""

@@ -191,7 +191,7 @@ class Recorded:
 
     @functools.cached_property
     def seconds(self) -> list[float]:
-        """For each sample, the seconds since the first sample."""
+        """The seconds from the first sample to each sample."""
         time_s = self.session.samples.time_s
         return [at_s - time_s[0] for at_s in time_s]
 

@@ -153,7 +153,7 @@ def _running_code(session: Session, at_s: float) -> str:
 def _running_operations(session: Session, at_s: float) -> list[str]:
     """Return the names of nested running operations: the latest outermost operation, the latest in it, and so on."""
     latest = {}
-    """By operation: the last operation that started inside."""
+    """Maps an operation to the last operation that started inside."""
     for operation in session.operations:
         if operation.start_s <= at_s <= operation.end_s + _ENDING_S:
             latest[operation.parent] = operation

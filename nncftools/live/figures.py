@@ -164,9 +164,9 @@ class Machine:
         self._asked_s = -_ASK_EVERY_S
         self._available = Available()
         self._processes: dict[int, psutil.Process] = {}
-        """By ``id`` of a process: the object of psutil that reads the process."""
+        """Maps the ``id`` of a process to the object of psutil that reads the process."""
         self._readings: dict[int, tuple[int, float | None]] = {}
-        """By ``id`` of a process: RSS, and number of busy cores since the previous reading (None at first)."""
+        """Maps the ``id`` of a process to RSS and to the busy cores since the previous reading (None at first)."""
 
     def _ask(self, run: Run) -> None:
         """Read all figures again, at most once a second."""

@@ -64,7 +64,7 @@ class GrowthLog:
     def __init__(self, redaction: Redaction) -> None:
         self._stacks = Stacks(redaction)
         self._faults: dict[int, dict[int, int]] = {}
-        """By process: the latest page faults of each thread."""
+        """Maps a process to the latest page faults of each thread."""
         self._is_lost = False
         self.last: Growth | None = None
         """The code that made memory grow last; None if no growth was seen."""
@@ -136,7 +136,7 @@ class Follower:
         self._growth = GrowthLog(recording.redaction)
         self._operations = LiveOperations()
         self._readings: dict[str, float | None] = {}
-        """By column: the latest value of a device, until the next sample."""
+        """Maps a column to the latest value of a device, until the next sample."""
         plan = recording.plan
         command = shlex.join(recording.command) or recording.header.get("name", "")
         self.run = Run(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Children = list[tuple[bytes, bytes, int]]
-    """For each child: PID, path of the thread that started the child (only for the newest), and pages of the parent."""
+    """Tuples for the children: PID, path of the thread that started the newest child, pages of the parent."""
 
 try:
     from resource import RUSAGE_SELF, getrusage

@@ -80,7 +80,7 @@ class Entry(msgspec.Struct, kw_only=True):
     listed: bool = False
     """Whether ``descendants`` includes the children of children."""
     devices: list[tuple[str, str, Whole, Whole]] | None = None
-    """For each GPU: torch's name, the UUID, the bytes in use by torch's allocator, and the highest value so far."""
+    """Tuples for the GPUs: torch's name, UUID, the bytes in use by torch's allocator, and the highest value so far."""
     own: OwnMemory | None = None
     """The memory of the process and of the tree at this row. Files do not have this key."""
     own_start: OwnMemory | None = None

@@ -371,7 +371,7 @@ def list_operations(operations: Sequence[Operation], depth: int) -> list[Operati
         return operation.source, operation.name, operation.call, operation.error == END_UNKNOWN
 
     paths: dict[Operation | None, tuple[int, ...]] = {None: ()}
-    """For each operation, the indexes of the enclosing operations and of the operation: the sort key of the rows."""
+    """The sort key of each operation's row: the indexes of the enclosing operations and of the operation."""
     outer = []
     inner: dict[tuple[object, ...], list[Operation]] = {}
     for index, operation in enumerate(shown):

@@ -194,7 +194,7 @@ class MemoryLine(NamedTuple):
     span_s: tuple[float, float] | None
     """Start and end of the time in which the peak occurred; None if unknown."""
     mark: tuple[float, float] | None
-    """The same as ``span_s`` if the peak is a high-water mark above all samples; else None."""
+    """Equals ``span_s`` if the peak is a high-water mark above all samples; else None."""
     peak_text: str
     """Label of the peak: ``RSS peak 300.0 MiB at 0.500 s``."""
 

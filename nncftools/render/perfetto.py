@@ -291,7 +291,7 @@ def _place_on_tracks(slices: Sequence[Event], pid: int, spare: Iterator[int]) ->
     """Yield the slices on as few tracks as possible: on each track, slices are disjoint or nested."""
     tracks: list[list[Event]] = []
     open_ends: list[list[int]] = []
-    """For each track, the ends of the slices that are still open, the innermost last."""
+    """Maps a track to the ends of the slices that are still open, the innermost last."""
     for event in sorted(
         slices,
         key=lambda event: (event["ts"], -event["dur"]),

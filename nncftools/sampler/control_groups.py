@@ -191,10 +191,10 @@ class LimitWatch:
         self._write_line = write_line
         self._hierarchies = Hierarchies(root)
         self._again_at: dict[Process, int] = {}
-        """For each process: the RSS in pages at which the limits are read again."""
+        """Maps a process to the RSS in pages at which the limits are read again."""
         self._written: set[Limit] = set()
         self._kills: dict[str, int | None] = {}
-        """For the folder of each group: the number of processes that the kernel had killed at the last check."""
+        """Maps the folder of a group to the number of processes that the kernel had killed at the last check."""
         self._after_s = _FIRST_S
 
     def look(self, restless: Iterable[Process]) -> list[Process]:

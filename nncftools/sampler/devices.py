@@ -445,7 +445,7 @@ class Drm:
         self._devices = find_devices(sys)
         self._npus = {name: f"{sys}/class/accel/{node}/device" for node, name in self._devices.items() if "npu" in name}
         self._clients: dict[Client, str] = {}
-        """For each client: the fdinfo file of any descriptor of the client."""
+        """Maps a client to the fdinfo file of any descriptor of the client."""
         self._seen: set[str] = set()
         """All columns with values so far. If all clients of a column are gone, the value is 0."""
         self._unreported: dict[str, None] = {}

@@ -235,7 +235,7 @@ class OutputRelay:
     def __init__(self, relays: Sequence[tuple[int, int]]) -> None:
         """Keep pairs ``(source, sink)`` of descriptors. The command inherits none of these descriptors."""
         self.relays = dict(relays)
-        """For each source: the sink. A source without a writer is removed."""
+        """Maps a source to the sink. A source without a writer is removed."""
         for descriptor in (*self.relays, *self.relays.values()):
             os.set_inheritable(descriptor, False)
 
@@ -298,7 +298,7 @@ class DeviceRelay(LineReader):
         self._write_line = write_line
         self._start_ns = start_ns
         self._sources = {"GPUs and NPUs": (0.0, 0.0)}
-        """For each kind of device: the time of the last reading, and the time at which the next reading is due."""
+        """Maps a kind of device to the time of the last reading, and to the time at which the next reading is due."""
         self.columns: set[str] = set()
         """The columns of all readings so far."""
 

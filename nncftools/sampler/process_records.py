@@ -59,7 +59,7 @@ class ProcessRecords:
         self._write_line = write_line
         self._begun_s = begun_s
         self._barriers: dict[int, list[str]] = {}
-        """For each process number: all reasons so far why the process could not write to the marks log."""
+        """Maps a process number to all reasons so far why the process could not write to the marks log."""
 
     def add(self, process: Process) -> None:
         """Record a new process."""
@@ -410,7 +410,7 @@ class Floor:
         self._sizes: dict[Process, int] = {}
         self._shared: dict[Process, int] = {}
         self._mapped: dict[str, int] = {}
-        """For each program: the most bytes of mapped files in any process. Processes of a program map the same files.
+        """Maps a program to the most bytes of mapped files in any process. Processes of a program map the same files.
         """
 
     def read(self, processes: Iterable[Process], restless: Iterable[Process], now_s: float) -> None:

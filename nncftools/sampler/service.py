@@ -253,7 +253,7 @@ class Recording:
         self._attached = plan.pid is not None or order["detached"]
         self._pid = plan.pid or 0
         self._handlers: dict[int, Callable[[], None]] = {}
-        """For each descriptor: the function to call when the descriptor can be read."""
+        """Maps a descriptor to the function to call when the descriptor can be read."""
         self._handlers[starter.descriptor] = self._listen
         self._signals.ready = [starter.descriptor]  # the reader of the order may have read further messages, too
         self._forwarder = SignalForwarder(self._deliver, lambda: starter.send(link.ASK), self._deliver_outside_group)

@@ -256,7 +256,7 @@ class Process:
         """The addresses at the last check for an exec."""
         self.kinds = MemoryKinds()
         self.threads: dict[str, int] = {}
-        """For each thread ID: the descriptor of the thread's file ``children``."""
+        """Maps a thread ID to the descriptor of the thread's file ``children``."""
         self.command: list[str] = []
         self.files: list[int] = []
         self.data: list[bytes | None] = [None] * len(files)

@@ -42,12 +42,12 @@ class ThreadStacks(msgspec.Struct, frozen=True, array_like=True):
     IDs."""
     time_s: list[Seconds]
     stacks: list[Size | None]
-    """For each time, the thread's new stack: an index in ``Snapshots.stacks``, or null for no stack."""
+    """The thread's new stack at each time: an index in ``Snapshots.stacks``, or null for no stack."""
     same: list[Size] = []
-    """For each time, the number of outer frames whose call has gone on since the previous reading. Readings without a
+    """The number of outer frames, at each time, whose call has gone on since the previous reading. Readings without a
     change of the stack are not listed."""
     still: list[Size] = []
-    """For each time, how many of the ``same`` frames have not moved: same instruction and same variables. Empty in
+    """The number of the ``same`` frames, at each time, that have not moved: same instruction and variables. Empty in
     older recordings."""
 
 
@@ -98,7 +98,7 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     """The ``id`` of the process in ``processes`` of the session; null if the process is not listed there."""
     pid: Pid
     inherited: Whole = 0
-    """For a forked copy: RSS at the first reading, including pages shared with the parent."""
+    """RSS of a forked copy at the first reading, including pages shared with the parent."""
     user: Whole | None = None
     """ID of the user whose files the process opened. Null if unknown, or if the process may have had other files under
     the same paths."""
@@ -110,7 +110,7 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     shared: list[Whole] = []
     """The part of ``rss`` in pages of files and of shared memory. Empty in older recordings."""
     apart_s: list[Duration] = []
-    """For each time, the longest gap between two RSS readings since the previous time. A rise cannot be located more
+    """The longest gap before each time between two RSS readings since the previous time. A rise cannot be located more
     precisely."""
     faults: list[PageFaults] = []
     ranges: list[RangeChange] = []
@@ -248,7 +248,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     utc: str | None = None
     """Date and time in ISO 8601, with the time zone."""
     monotonic_ns: Whole | None = None
-    """The same moment on CLOCK_MONOTONIC, a clock that all processes of the machine share."""
+    """This moment on CLOCK_MONOTONIC, a clock that all processes of the machine share."""
     utc_error_s: Seconds | None = None
     """Largest possible error of ``utc`` (maxerror of adjtimex(2)); null if nothing synchronizes the machine's clock."""
 
@@ -354,7 +354,7 @@ class LateReadings(msgspec.Struct, frozen=True, kw_only=True):
     from_s: list[Seconds] = []
     """Times of the samples."""
     to_s: list[Seconds] = []
-    """For each sample, the time when the last process was read."""
+    """The time, in each sample, when the last process was read."""
 
     def by_time(self) -> dict[float, float]:
         """Return ``{time of the sample: time when the last process was read}``."""
@@ -376,7 +376,7 @@ class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of an estimated ``tree``, only in sessions of earlier versions: ``tree_low`` and ``tree_high``."""
     tree_high: Whole | None = None
     devices: dict[str, tuple[Whole, Whole]] | None = None
-    """By device: bytes that torch's allocator has in use, and the largest number so far. Null if not read."""
+    """Maps a device to the bytes that torch's allocator has in use, and the largest number so far. Null if not read."""
 
 
 class LimitReached(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,7 +58,7 @@ def add_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, fl
     """
     table = ProcessTable(session.processes)
     next_marks: dict[int | None, list[Mark]] = {}
-    """By PID: the earliest following mark on each level, outermost level first."""
+    """Maps a PID to the earliest following mark on each level, outermost level first."""
     ends = []
     for mark in reversed(in_order(marks)):
         levels = next_marks.setdefault(mark.pid, [])

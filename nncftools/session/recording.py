@@ -346,7 +346,7 @@ class WholeRecording(Recording):
         self._fields: dict[str, Any] = {}
         """Fields of the session by name, from lines whose key is the name of a field."""
         self._lists: dict[str, list[Any]] = {key: [] for key in _LISTED}
-        """By key: the values of all lines with this key."""
+        """Maps a key to the values of all lines with this key."""
         self._warnings: list[str] = self._lists["warning"]
 
     def take(self, line: JournalLine) -> None:

@@ -76,7 +76,7 @@ class RssPoints(_SharedPoints):
     t_ns: list[Whole]
     rss: list[Whole]
     apart_ns: list[Whole]
-    """For each time, the longest gap between two readings since the previous time."""
+    """The longest gap before each time between two readings since the previous time."""
 
 
 class Faults(TypedDict):
@@ -129,7 +129,7 @@ class Mappings(TypedDict):
     t_ns: Whole
     total: Whole
     processes: list[tuple[Whole, list[tuple[str, str, list[Whole]]]]]
-    """For each process, the number and the groups. A group has kind, file, and sizes in the order of
+    """The number and the groups of each process. A group has kind, file, and sizes in the order of
     ``model.MappingGroup``."""
 
 
@@ -284,7 +284,7 @@ class Stacks:
         self.stacks: list[list[int]] = []
         """Each stack as a list of indexes of ``frames``, outermost first. Frames of our hook are left out."""
         self.hooked: dict[int | None, list[int]] = {None: []}
-        """By stack: positions of the frames of our hook that were left out."""
+        """Maps a stack to the positions of the frames of our hook that were left out."""
 
     def take(self, line: SnapshotLine) -> None:
         """Process a line about stacks; ignore any other line. Raises LostError, LookupError."""

@@ -62,7 +62,7 @@ _TABLES = {
     11: (40, 0, 16, 160, 56, 8, 48, 32, 56, ABSENT, 24, 72, 76, 72, 112, 128, 136, 184, 48, 72, 8),
     12: (40, 0, 72, 144, 56, 0, 8, 0, 56, 70, 40, 72, 72, 68, 112, 128, 136, 192, 40, 56, 8),
 }
-"""For each minor version: the offsets of ``_FIELDS`` in bytes, in builds of 64 bits."""
+"""Maps a minor version to the offsets of ``_FIELDS`` in bytes, in builds of 64 bits."""
 
 _COOKIE = b"xdebugpy"
 _ORDERS = {
@@ -116,7 +116,7 @@ _ORDERS = {
         bytes.size count bytes
         string.size state length ascii_size wide_size""",
 }
-"""For each minor version: the names of the published offsets, in order. Each struct begins with its size."""
+"""Maps a minor version to the names of the published offsets, in order. Each struct begins with its size."""
 _FINAL = 0xF0
 """The low byte of the version number of a final release. Before a final release, the order of offsets may be different.
 """
@@ -145,7 +145,7 @@ _PUBLISHED = {
     "argument_count": "code.argument_count",
     "bytecode": "code.bytecode",
 }
-"""For each field of a layout: the name of the published offset."""
+"""Maps a field of a layout to the name of the published offset."""
 _NOT_ALIGNED = 4
 """The number of fields at the end of ``_PUBLISHED`` that are not words of eight bytes."""
 _NAMES = 40

@@ -117,7 +117,7 @@ class Code:
         self.table: int | None = None
         """The number of the line table in the log. None if the log has no line table of this code."""
         self.offsets: dict[int, int] = {}
-        """For the address of each instruction: the offset in the bytecode."""
+        """Maps the address of an instruction to the offset in the bytecode."""
 
 
 class PythonMemory:
@@ -143,13 +143,13 @@ class PythonMemory:
         """The part of a code object that is compared, from the first to the last of these fields."""
         self._blocks: dict[int, bytes] = {}
         self._versions: dict[int, int] = {}
-        """For the address of each dictionary: the version in this reading."""
+        """Maps the address of a dictionary to the version in this reading."""
         self._codes: dict[int, Code] = {}
         self._held = self._left = 0
         self._has_new_code = False
         self._until_s = 0.0
         self._numbers: dict[int, int] = {}
-        """For each thread without a thread ID of the kernel: a number, counted from 1."""
+        """Maps a thread without a thread ID of the kernel to a number, counted from 1."""
         self._pid = int(process.rpartition("/")[2])
         self._process = process
         self._is_separate = version < _KERNEL_IDS

@@ -116,7 +116,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._past: list[list[int]] = []
-        """For each frame, the outermost first: the calls that readings have seen the frame make."""
+        """The calls that readings have seen each frame make, the outermost frame first."""
 
     def follow(self, now: RawStack, before: RawStack, equal: int) -> tuple[int, bool]:
         """Add the reading ``now``, after the reading ``before``. The first ``equal`` frames are unchanged.
@@ -307,7 +307,7 @@ class StackTaker:
         memory has grown by ``step`` bytes. ``poll_again`` reads the memory of a process again.
         """
         growing: dict[Watched, list[Watched]] = {}
-        """For each process whose stacks are read: the growing processes that these stacks explain."""
+        """Maps a process whose stacks are read to the growing processes that these stacks explain."""
         for watched in processes.values():
             if not watched.is_introduced or now_ns - watched.growth.rose_ns > _REST_NS:
                 continue

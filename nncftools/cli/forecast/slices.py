@@ -44,8 +44,8 @@ _EXTRA_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers")
 layers.
 """
 _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
-"""By model type: after how many layers the kinds of attention repeat. The weights are alike, and the config may leave
-the kinds out.
+"""Maps a model type to the number of layers after which the kinds of attention repeat. The weights are alike, and the
+config may leave the kinds out.
 """
 _PARTS = re.compile(r"(text|vision|audio|thinker|talker|vit|llm|language|qformer)_config|encoder|decoder|img_processor")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")

@@ -252,7 +252,7 @@ _NVIDIA = ("/dev/nvidiactl", "/dev/dxg")
 """The device file of NVIDIA's driver, and the device file in WSL."""
 _OTHERS = (("/dev/dri", "renderD"), ("/dev/accel", "accel"))
 _FOR_TESTS = "NNCF_TOOLS_NVML"
-"""The same variable as ``nncftools.sampler.devices.FOR_TESTS``."""
+"""This variable equals ``nncftools.sampler.devices.FOR_TESTS``."""
 
 
 class Devices:

@@ -62,7 +62,7 @@ class Smaps:
         self._begun_s = time.monotonic()
         self._estimate = Estimate()
         self._members: dict[Process, int] = {}
-        """For each process of the last pass: the RSS in pages at the start of the pass."""
+        """Maps each process of the last pass to the RSS in pages at the start of the pass."""
 
     @staticmethod
     def why_unavailable(root: str) -> str:
@@ -152,8 +152,8 @@ class Estimate:
     def __init__(self, counted: Iterable[Counted] = ()) -> None:
         """Start with the processes of a pass."""
         self._known: dict[Process, tuple[float, float, int, int]] = {}
-        """For each process: private pages minus RSS in the pass, pages copied since the pass, RSS at the last sample,
-        and page faults at the last sample.
+        """Maps a process to a tuple: private pages minus RSS in the pass, pages copied since the pass, RSS at the last
+        sample, and page faults at the last sample.
         """
         for process, rss, pss, uss in counted:
             self._shared += (pss - uss) / PAGE
