@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib.metadata
 import os
@@ -24,6 +25,7 @@ pytest.register_assert_rewrite("tests.waiting")
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 _OF_LIBRARIES = {("fc-list",), ("system_profiler",)}
 """Matplotlib lists the fonts with them when it finds no list of before."""
+_PR_SET_CHILD_SUBREAPER = 36
 _forbidden: list[str] = []
 """The test that runs, when it is to start no process."""
 
@@ -90,9 +92,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def _same_signals() -> Iterator[None]:
-    """Have each test leave signals as it found them: the next one's programs inherit them."""
+    """Have each test leave signals as it found them, and adopt no orphans: programs of later tests would inherit both."""
     before = surroundings.signals()
     yield
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
     assert surroundings.signals() == before
 
 

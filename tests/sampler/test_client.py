@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ctypes
 import importlib
 import shlex
 import signal
@@ -15,7 +14,7 @@ from nncftools.journal import reading
 from nncftools.journal.writing import Plan
 from nncftools.sampler import client
 from nncftools.sampler.client import Interrupted, Starter, block_signals
-from nncftools.sampler.target import _PR_SET_CHILD_SUBREAPER, CAUGHT, OF_FAULTS
+from nncftools.sampler.target import CAUGHT, OF_FAULTS
 from nncftools.session.recording import session_from
 from tests.conftest import HANGING_S, burner
 
@@ -47,7 +46,7 @@ USED = (*CAUGHT, *OF_FAULTS, signal.SIGCHLD)
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    """Restore the signals; a starter adopts orphans (prctl(2)), which the processes of later tests would see."""
+    """Restore the signals."""
     before = {number: signal.getsignal(number) for number in USED}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     yield
@@ -55,7 +54,6 @@ def _as_before() -> Iterator[None]:
         if handler is not None:
             signal.signal(number, handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def get(number: int) -> None:
