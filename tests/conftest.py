@@ -92,7 +92,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def _same_signals() -> Iterator[None]:
-    """Have each test leave signals as it found them, and adopt no orphans: programs of later tests would inherit both."""
+    """Have each test leave signals as it found them, and adopt no orphans: later tests would inherit both."""
     before = surroundings.signals()
     yield
     if sys.platform == "linux":
