@@ -165,8 +165,8 @@ class Request:
         option(
             "--mark-on REGEX",
             RECORD,
-            "Each output line that matches starts an operation, named by the match or by the group (?P<name>…). "
-            "Repeatable.",
+            "Each output line that matches starts an operation, named by the match or by the group (?P<name>…). Lines "
+            "in a row with the same name are one operation. Repeatable.",
         ),
     ] = None
     depth: Depth = 1
