@@ -74,8 +74,8 @@ def profile(request: ProfileRequest) -> int:
       nncf-tools profile --max-memory 24GiB --on-limit kill python export.py
       nncf-tools profile --mark-on 'Epoch \\d+' --depth 2 -o run.json ./train.sh
 
-    Calls of nncf, openvino, optimum, transformers, torch, onnxruntime and QEfficient
-    are marked automatically. Mark others by `nncf-tools mark NAME` in a script, or by
+    Calls of nncf, openvino, optimum, transformers, torch, onnxruntime, QEfficient and
+    quantization libraries are marked automatically. Mark others by `nncf-tools mark NAME` in a script, or by
     `with nncftools.operation(NAME):` in Python. The exit status is the command's.
 
     \b
