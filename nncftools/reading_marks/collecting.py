@@ -15,7 +15,7 @@ import os
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from math import isnan
+from math import inf, isnan
 from pathlib import Path
 from typing import BinaryIO
 
@@ -243,13 +243,16 @@ class TreeReader:
         self._with_descendants = held.with_descendants
         self._execs = held.execs
         self._lines = sorted(held.lines, key=lambda line: line["to_s"])
-        self._sizes: dict[int, list[tuple[float, int, int]]] = {}
-        """The samples of each process: ``{process number: [(time, RSS, change since the previous sample)]}``."""
+        self._table = ProcessTable(session.processes)
+        limits = {process.id: process.high_water_limit for process in session.processes}
+        self._sizes: dict[int, list[tuple[float, int, float]]] = {}
+        """The samples of each process: ``{process number: [(time, RSS, largest change since the last sample)]}``."""
         for line in self._lines:
             for number, *sizes in line["rss"] or ():
-                size = line["to_s"], sizes[0], max(sizes) - min(sizes)
-                self._sizes.setdefault(number, []).append(size)
-        self._table = ProcessTable(session.processes)
+                change = float(max(sizes) - min(sizes))
+                if sizes[0] == 0 and len(sizes) > 1:  # the process ended after the previous sample, and may have grown
+                    change = limits.get(number) or inf
+                self._sizes.setdefault(number, []).append((line["to_s"], sizes[0], change))
         changes: list[tuple[float, bool, Process]] = []
         for process in session.processes:
             changes.append(((process.start_s or 0.0) - _EARLY_S, False, process))
@@ -317,7 +320,7 @@ class TreeReader:
             others.append(other)
         return others
 
-    def _with_others(self, others: Sequence[Process], at_s: float, held: int) -> tuple[int, Number]:
+    def _with_others(self, others: Sequence[Process], at_s: float, held: int) -> tuple[int, float | None]:
         """Return ``held`` plus the memory of the other processes, and the change of this memory since the last sample.
 
         The change is None if unknown.
@@ -326,7 +329,7 @@ class TreeReader:
         line = self._lines[number] if number < len(self._lines) else None
         if len(others) > _MOST_OTHERS or (others and line is not None and line["rss"] is None):
             return max(held, self._sampled(at_s)), None
-        changes = 0
+        changes = 0.0
         for other in others:
             sizes = self._sizes.get(other.id, [])
             place = bisect_left(sizes, (at_s,))

@@ -80,6 +80,8 @@ unchanged since the line before | 2 | 0.0-0.1 2/30, 0.2-0.301 | 80
 a line for a later mark | 2 | 0.0-0.1 2/30, 0.5-0.6 2/90 | ≈140
 after the last line | 2 | 0.0-0.1 2/30 | ≈80
 ended since the sample before | 2 | 0.2-0.301 2/0/30 | ≈50
+small in the sample before, and ended | 2 | 0.2-0.301 2/0/1 | ≈50
+ended, and never large | 2 high_water_limit=1048576 | 0.2-0.301 2/0/1 | 50
 no lines, as by psutil | 2 |  | ?
 """
 """By case: the other processes, the sampler's lines, and the MiB of the tree at 0.3 s; ≈ is an estimate."""
