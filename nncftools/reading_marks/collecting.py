@@ -221,6 +221,8 @@ def _facts_of(xml: str) -> Iterator[tuple[str, str]]:
 
 _EARLY_S = 0.01
 """The start of a process is known in ticks of 10 ms (proc(5)): the process may have begun up to 10 ms earlier."""
+_LATE_S = 0.05
+"""If a mark's sample comes later than this, processes may have begun, changed and ended between mark and sample."""
 _MOST_OTHERS = 64
 
 
@@ -252,7 +254,8 @@ class TreeReader:
                 change = float(max(sizes) - min(sizes))
                 if sizes[0] == 0 and len(sizes) > 1:  # the process ended after the previous sample, and may have grown
                     change = limits.get(number) or inf
-                self._sizes.setdefault(number, []).append((line["to_s"], sizes[0], change))
+                size = line["to_s"], sizes[0], change
+                self._sizes.setdefault(number, []).append(size)
         changes: list[tuple[float, bool, Process]] = []
         for process in session.processes:
             changes.append(((process.start_s or 0.0) - _EARLY_S, False, process))
@@ -338,7 +341,7 @@ class TreeReader:
             else:
                 held += sizes[place][1]
                 changes += sizes[place][2]
-        is_triggered = line is not None and line["from_s"] <= at_s
+        is_triggered = line is not None and line["from_s"] <= at_s and line["to_s"] <= at_s + _LATE_S
         return held, changes if is_triggered or not others else None
 
     def _sampled(self, at_s: float) -> int:

@@ -497,11 +497,14 @@ class HeldAtMarks:
         self._write_line = write_line
         self._last: dict[Process, int] = {}
         """RSS in pages at the previous sample."""
+        self._highest: dict[Process, int | None] = {}
+        """The high-water marks that were known at the previous sample."""
         self._written: dict[Process, int] = {}
 
     def begin(self, processes: Iterable[Process]) -> None:
-        """Remember the RSS of the previous sample, before a new sample is taken."""
+        """Remember the memory at the previous sample, before a new sample is taken."""
         self._last = {process: process.rss for process in processes if process.counted}
+        self._highest = {process: process.high_water_mark for process in processes}
 
     def write(self, processes: Iterable[Process], vforked: Collection[Process], span_s: tuple[float, float]) -> None:
         """Write the changes of RSS. The processes ``vforked`` count as 0, because they have no own memory before exec.
@@ -514,14 +517,18 @@ class HeldAtMarks:
         for process in processes:
             rss = 0 if process in vforked else process.rss
             last_rss = last.get(process, 0)
+            sizes = [rss * PAGE]
             if rss != last_rss:
-                changes.append([process.number, rss * PAGE, last_rss * PAGE])
-            elif self._written.get(process) != rss:
-                changes.append([process.number, rss * PAGE])
+                sizes.append(last_rss * PAGE)
+            mark = process.high_water_mark or 0
+            if rss and mark != self._highest.get(process) and mark > max(sizes) + _SMALLEST_RISE:
+                sizes.append(mark)
+            if len(sizes) > 1 or self._written.get(process) != rss:
+                changes.append([process.number, *sizes])
             written[process] = rss
         for process, rss in last.items():
             if process not in written:  # the process has ended
                 changes.append([process.number, 0, rss * PAGE])
         self._written = written
-        sizes = changes if len(changes) <= _MOST_CHANGES else None
-        self._write_line("held", {**format_span(*span_s), "rss": sizes})
+        written_changes = changes if len(changes) <= _MOST_CHANGES else None
+        self._write_line("held", {**format_span(*span_s), "rss": written_changes})

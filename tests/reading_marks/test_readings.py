@@ -79,6 +79,9 @@ close bounds of an earlier version | 2 | 0.2-0.301 2/30/30/31 | 80
 unchanged since the line before | 2 | 0.0-0.1 2/30, 0.2-0.301 | 80
 a line for a later mark | 2 | 0.0-0.1 2/30, 0.5-0.6 2/90 | ≈140
 after the last line | 2 | 0.0-0.1 2/30 | ≈80
+a sample that comes late | 2 | 0.2-0.36 2/30 | ≈80
+a sample that comes late to a process alone |  | 0.2-0.36 | 50
+larger between the samples | 2 | 0.2-0.301 2/30/45 | ≈80
 ended since the sample before | 2 | 0.2-0.301 2/0/30 | ≈50
 small in the sample before, and ended | 2 | 0.2-0.301 2/0/1 | ≈50
 ended, and never large | 2 high_water_limit=1048576 | 0.2-0.301 2/0/1 | 50

@@ -108,7 +108,7 @@ def held(source: ProcSource, told: Told, at_s: float) -> Any:  # noqa: ANN401 â€
 
 
 def test_held_at_marks(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mark has each process once, then when its RSS changed, with the RSS of a sample before that was not marked."""
+    """A mark has each process once, then when its RSS changed, with the RSS of the sample before and a new maximum."""
     proc.add(1, pages=100, threads={1: [5]})
     proc.add(5, pages=100)
     source, told = proc.source("rss")
@@ -133,6 +133,8 @@ def test_held_at_marks(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
     found.append(held(source, told, 8.0))
     proc.add_zombie(8)
     found.append(held(source, told, 9.0))
+    proc.add(6, pages=40, mark=900, faults=(9, 0, 0, 0))
+    found.append(held(source, told, 10.0))
 
     assert found == [
         [[0, 100, 0], [1, 100, 0]],
@@ -144,6 +146,7 @@ def test_held_at_marks(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
         [[3, 0]],  # a child of vfork(2) holds nothing before its exec
         [[4, 130, 0]],
         [[4, 0, 130]],  # a forked copy that ended before its second sample, from which on it counts
+        [[2, 40, 900]],  # a process that was larger between the two samples
     ]
 
 
