@@ -515,10 +515,12 @@ class HeldAtMarks:
         written: dict[Process, int] = {}
         last = {**self._written, **self._last}
         for process in processes:
-            rss = 0 if process in vforked else process.rss
+            is_vforked = process in vforked
+            rss = 0 if is_vforked else process.rss
             last_rss = last.get(process, 0)
             sizes = [rss * PAGE]
-            if rss != last_rss:
+            has_ended_early = not (rss or is_vforked or process in last)
+            if rss != last_rss or has_ended_early:
                 sizes.append(last_rss * PAGE)
             mark = process.high_water_mark or 0
             if rss and mark != self._highest.get(process) and mark > max(sizes) + _SMALLEST_RISE:

@@ -18,7 +18,7 @@ from tests.made_up import MIB
 _POLLING = Path(__file__).with_name("polling.py")
 _FAST = {44: 50}
 """Which programs, and at which intervals in milliseconds: short ones of different kinds."""
-_FURTHER = {53: 50, 70: 10, 97: 50, 163: 500}
+_FURTHER = {53: 50, 70: 10, 97: 50, 150: 10, 163: 500}
 _LONG = range(101, 121)
 _INTERVALS_MS = (10, 50, 50, 500)
 _POLLED = (*range(3, 15), 53)

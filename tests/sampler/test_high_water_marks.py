@@ -135,6 +135,9 @@ def test_held_at_marks(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
     found.append(held(source, told, 9.0))
     proc.add(6, pages=40, mark=900, faults=(9, 0, 0, 0))
     found.append(held(source, told, 10.0))
+    proc.add_zombie(9)
+    proc.set_children(1, 6, 7, 8, 9)
+    found.extend([held(source, told, 11.0), held(source, told, 12.0)])
 
     assert found == [
         [[0, 100, 0], [1, 100, 0]],
@@ -147,6 +150,8 @@ def test_held_at_marks(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
         [[4, 130, 0]],
         [[4, 0, 130]],  # a forked copy that ended before its second sample, from which on it counts
         [[2, 40, 900]],  # a process that was larger between the two samples
+        [[5, 0, 0]],  # a process that began and ended between the two samples
+        [],
     ]
 
 
