@@ -84,7 +84,7 @@ def resident(pid: int) -> int:
     """Return the RSS of a process, 0 if it has ended."""
     try:
         descriptor = os.open(f"/proc/{pid}/statm", os.O_RDONLY)
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return 0
     try:
         return int(os.read(descriptor, _STATM).split()[1]) * _PAGE
