@@ -227,8 +227,8 @@ _MOST_OTHERS = 64
 
 
 def _lived_after(process: Process, at_s: float) -> bool:
-    """Return whether the first sample of a process came after ``at_s``; False if the process ended at that sample."""
-    return process.counted_s is not None and process.counted_s > at_s and process.counted_s != process.end_s
+    """Return whether the first sample of a process came after ``at_s``; False if that sample found it ended."""
+    return process.counted_s is not None and process.counted_s > at_s and process.samples > 0
 
 
 class TreeReader:

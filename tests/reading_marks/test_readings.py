@@ -60,7 +60,7 @@ alone |  |  | 50
 a child that begins after the mark | 1 parent=0 start_s=0.29 counted_s=0.31 samples=1 | 0.2-0.301 1/400/0 | 50
 a child that ends before the mark | 1 parent=0 end_s=0.35 counted_s=0.0 samples=1 | 0.2-0.301 1/400 | 50
 a grandchild of a child that had not begun \
-| 1 parent=0 start_s=0.295 counted_s=0.31, 2 parent=1 start_s=0.299 counted_s=0.31 \
+| 1 parent=0 start_s=0.295 counted_s=0.31 samples=1, 2 parent=1 start_s=0.299 counted_s=0.31 \
 | 0.2-0.31 1/400/0 2/9/0 \
 | 50
 an orphan is no descendant \
@@ -68,7 +68,7 @@ an orphan is no descendant \
 | 0.29-0.31 2/9 \
 | 59
 an orphan of a parent that no sample saw \
-| 1 parent=0 start_s=0.28 end_s=0.32 counted_s=0.32, 2 parent=1 start_s=0.285 counted_s=0.29 samples=9 \
+| 1 parent=0 start_s=0.28 end_s=0.33 counted_s=0.32 samples=0, 2 parent=1 start_s=0.285 counted_s=0.29 samples=9 \
 | 0.29-0.31 2/9 \
 | 59
 the same in two samples | 2 | 0.2-0.301 2/30 | 80
