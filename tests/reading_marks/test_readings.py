@@ -145,7 +145,10 @@ def test_damaged_line(entry: list[int]) -> None:
 @pytest.mark.parametrize("first", [0, 2_999], ids=["a chain", "a circle"])
 def test_many_generations(first: int) -> None:
     """Thousands of generations, and parents of a damaged journal that are a circle, take no more time than others."""
-    family = [f"1 parent={first} counted_s=0.6", *(f"{of} parent={of - 1} counted_s=0.6" for of in range(2, 3_000))]
+    family = [
+        f"1 parent={first} counted_s=0.6 samples=1",
+        *(f"{of} parent={of - 1} counted_s=0.6 samples=1" for of in range(2, 3_000)),
+    ]
     of = reader("0.0-0.6", ", ".join(family))
     began_s = time.process_time()
     found = [of.at(0.5, OWN, ALONE) for _ in range(10)]
