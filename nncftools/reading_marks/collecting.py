@@ -336,12 +336,13 @@ class TreeReader:
         for other in others:
             sizes = self._sizes.get(other.id, [])
             place = bisect_left(sizes, (at_s,))
-            if line is not None and place < len(sizes) and sizes[place][0] == line["to_s"]:
+            sampled_s = sizes[place][0] if place < len(sizes) else None
+            if line is not None and line["to_s"] == sampled_s:
                 held += sizes[place][1]
                 changes += sizes[place][2]
             elif place:
                 held += sizes[place - 1][1]
-            else:  # a sample found the process, but has not read the memory
+            elif not sizes:  # the process ended before a sample could read the memory
                 changes += other.high_water_limit or inf
         is_triggered = line is not None and line["from_s"] <= at_s and line["to_s"] <= at_s + _LATE_S
         return held, changes if is_triggered or not others else None

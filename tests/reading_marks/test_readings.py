@@ -84,7 +84,8 @@ a sample that comes late to a process alone |  | 0.2-0.36 | 50
 larger between the samples | 2 | 0.2-0.301 2/30/45 | ≈80
 ended since the sample before | 2 | 0.2-0.301 2/0/30 | ≈50
 small in the sample before, and ended | 2 | 0.2-0.301 2/0/1 | ≈50
-found by a sample, and never read | 2 | 0.2-0.301 | ≈50
+in no sample | 2 | 0.2-0.301 | ≈50
+in the sample after that of the mark | 2 start_s=0.305 | 0.2-0.301, 0.301-0.4 2/9/0 | 50
 found by a sample as ended | 2 | 0.2-0.301 2/0/0 | ≈50
 ended before the sample before | 2 | 0.0-0.1 2/0/30, 0.2-0.301 | 50
 a child of vfork(2) before exec | 2 | 0.2-0.301 2/0 | 50
