@@ -180,7 +180,7 @@ def failures(comparisons: Sequence[Comparison]) -> str:
 
 
 def describe_answers(comparisons: Sequence[Comparison], bounds: Bounds) -> list[str]:
-    """Return a line per model: the smallest row within the bounds, and the number of rows that could not be judged."""
+    """Return a line per model: the smallest row within the bounds, and how many rows lack a figure that has a bound."""
     lines = []
     for comparison in comparisons:
         choice = choose(comparison, bounds)

@@ -283,7 +283,7 @@ def read(path: pathlib.Path) -> RawTable:
 
 
 def cells_of(frame: pd.DataFrame) -> list[list[str]]:
-    """Return the rows of a table as texts. An unknown cell becomes an empty text."""
+    """Return the rows of a table as texts. A missing value, such as NaN, becomes an empty text."""
     texts = frame.astype(object).where(frame.notna(), "").astype(str)
     rows: list[list[str]] = texts.to_numpy().tolist()
     if rows and rows[0][-1:] == [MARK]:

@@ -329,7 +329,7 @@ _BY_NAME = {figure.name: figure for figure in (MODEL_SIZE, *FIGURES)}
 _SHAPE = re.compile(r"\s*([^<>=≤≥]*[^<>=≤≥\s])\s*(<=?|≤)\s*([^<>=≤≥\s][^<>=≤≥]*)")
 _FRACTION = re.compile(r"([0-9]*\.?[0-9]+)\s*(%?)", re.ASCII)
 _OWN_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*Gb", re.ASCII)
-"""A model size in Gb, as in the name of the size column. Gb is the same as GiB there; ``GB`` is decimal."""
+"""Matches a model size in Gb, the unit in the name of the size column. This unit is GiB; ``GB`` is decimal."""
 _TOLERANCE = 1e-9
 """The tolerance for computed figures: a computed 0.05 is rarely exactly 0.05."""
 
@@ -421,7 +421,7 @@ def name_in_sentence(result: Result) -> str:
 
 
 class Choice(NamedTuple):
-    """The smallest model within bounds, and the rows that could not be judged."""
+    """The smallest model within bounds, and the number of rows that lack a figure that has a bound."""
 
     best: Result | None
     """The smallest model; None if no row is within the bounds."""

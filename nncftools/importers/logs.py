@@ -299,7 +299,10 @@ class ConDuct(RowLog):
     _most_samples = 0
 
     def read(self) -> Session:
-        """Return the session of a usage file and an info file; the source may be either. Raises SessionFileError."""
+        """Return the session of a usage file and an info file. ``self.source`` may be either file.
+
+        Raises SessionFileError.
+        """
         source = self.source
         if b'"execution_summary"' in source.head:
             stem = source.path.name.removesuffix(_INFO)
@@ -455,7 +458,7 @@ class Nncf(RowLog):
         rises_from_zero = values[0] == 0 < max(values)
         if not is_from_zero and (min(values) < 0 or (rises_from_zero and not may_be_0)):
             is_from_zero = True
-            warn("some values are below zero, or the first is 0: all are read as differences from an unknown value")
+            warn("some values are below zero, or the first is 0: all count as differences from an unknown first value")
         self.unit = unit.factor
         if "began" in self.found:
             self.began = float(self.found["began"])

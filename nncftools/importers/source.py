@@ -394,7 +394,10 @@ class RowLog:
         return self._make_session(self.known())
 
     def parse(self, texts: list[bytes]) -> Columns:
-        """Return lines as columns of rows. Raises ValueError with the reason if a line is not a row."""
+        """Return the rows in some lines as ``{column: values}``.
+
+        Raises ValueError with the reason if a line is not a row.
+        """
         rows = [text.replace(b",", b" ").split() for text in texts]
         if {*map(len, rows)} != {len(self.columns)}:
             raise ValueError(f"{len(self.columns)} values expected, found {len(rows[-1])}")
