@@ -100,7 +100,8 @@ def marker_for(points: Sized) -> str:
 def draw_peak(axes: Axes, point: tuple[float, float], colour: str, mark: tuple[float, float] | None = None) -> None:
     """Draw a dot at a peak.
 
-    If a high-water mark proves the peak above the line, ``mark`` is the time span of the rise, drawn as a bar.
+    If the peak is above all samples and is known only from a high-water mark, ``mark`` is the time span in which memory
+    rose to the peak: ``(begin, end)``. The span is drawn as a bar.
     """
     if mark is None:
         axes.plot(*point, marker="o", color=colour, markersize=6, markeredgecolor="white")

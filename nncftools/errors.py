@@ -21,9 +21,10 @@ class NncfToolsError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, remedy: str = "", lines: Sequence[str] = ()) -> None:
-        """Fail with ``message``. The command line adds the option that the key ``remedy`` stands for.
+        """Fail with ``message``.
 
-        ``lines`` are the lines of a long message.
+        ``remedy`` is a key: the command line has an advice for each key, such as an option to use, and appends the
+        advice to the message. ``lines`` are the lines of a long message.
         """
         super().__init__(message)
         self.remedy = remedy
@@ -57,9 +58,10 @@ _OF_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new
 
 
 def memory_shortage(error: Exception) -> str:
-    """Return a message if an error means that memory ran out, also while a library is loaded; otherwise empty.
+    """Return a message for the user if ``error`` means that memory ran out; otherwise, return an empty text.
 
-    SystemError is included, because Python may raise SystemError if memory runs out.
+    SystemError is included, because Python may raise SystemError if memory runs out. Errors of the library loader are
+    included, too.
     """
     if isinstance(error, MemoryError | SystemError) or any(text in str(error) for text in _OF_MEMORY):
         return "not enough memory; if `ulimit -v` limits the address space, allow more"

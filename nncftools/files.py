@@ -141,8 +141,9 @@ def _is_descriptor(path: pathlib.Path) -> bool:
 def _refuse_other_file(status: os.stat_result, path: pathlib.Path, folder: Folder) -> None:
     """Raise OSError if this user must not replace a regular file.
 
-    In a folder where every user may rename, only files that this process made may be replaced. Root may also replace
-    another user's file if that user owns the folder and the working folder, as in a container with a mounted checkout.
+    In a folder where every user may rename files, only files that this process made may be replaced. Root may also
+    replace another user's file if that user owns the folder and the working folder, as in a container with a mounted
+    checkout.
     """
     owner = status.st_uid
     folder_status = os.fstat(folder.descriptor)
@@ -214,9 +215,9 @@ class Folder(contextlib.AbstractContextManager["Folder"]):
 
 
 def _open_folder(path: pathlib.Path, *, make: bool) -> tuple[int, bool]:
-    """Open a folder; return the descriptor, and whether every user may rename in a folder on the way.
+    """Open a folder. Return the descriptor, and whether every user may rename files in a folder of ``path``.
 
-    The folders on the way are opened one after another. A relative path begins at the working folder, because nobody
+    All folders of ``path`` are opened one after another. A relative path begins at the working folder, because nobody
     can replace the working folder. Raises OSError.
     """
     folder = os.open(".", FOLDER)
@@ -264,7 +265,10 @@ def _refuse_folder(status: os.stat_result, name: str) -> None:
 
 
 def is_open_to_all(status: os.stat_result) -> bool:
-    """Return whether every user may change this file, or rename files in this folder (unless the folder is sticky)."""
+    """Return whether every user may change a file, or rename the files in a folder.
+
+    ``status`` is the status of the file or folder. In a sticky folder, only the owners may rename files.
+    """
     is_sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
     return bool(status.st_mode & stat.S_IWOTH) and not is_sticky
 

@@ -63,8 +63,8 @@ class Limits(NamedTuple):
     marks_of_recording: int = 50_000
     marks_of_process: int = 20_000
     marks_of_operation: int = 1_000
-    """The last three fields: the most operations listed from a marks log, in all, per process, and directly inside an
-    operation. Further operations are joined and counted."""
+    """Most operations of a marks log that are listed directly inside another operation. The two fields before are the
+    limits for the whole log and for a process. Operations above a limit are joined and counted."""
     warnings: int = 10_000
     table_bytes: int = 10_000_000
     table_rows: int = 1_000
@@ -195,7 +195,7 @@ UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 GZIP = b"\x1f\x8b"
 _PIECE = 1 << 16
 _FREE = 64 << 20
-"""Up to this number of unpacked bytes, ``packed_ratio`` does not apply."""
+"""A gzip file may always unpack to this number of bytes. ``Limits.packed_ratio`` applies only to larger content."""
 _WRITER_S = 3.0
 """Seconds to wait for a program that writes to a FIFO."""
 _PAUSE_S = 0.05
@@ -319,7 +319,7 @@ def pieces(file: BinaryIO, path: pathlib.Path) -> Iterator[bytes]:
 
 
 def begin(packed: bytes, most: int) -> bytes:
-    """Unpack the start of a gzip file, to at most ``most`` bytes. Return nothing if the file is damaged."""
+    """Unpack the start of a gzip file, to at most ``most`` bytes. If the file is damaged, return no bytes."""
     try:
         return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(packed, most)
     except zlib.error:
@@ -376,8 +376,8 @@ _SETTINGS = (
     ("-", rf"(?i){_NAME_START}(--?{_KEY}\s+)(?!-){_VALUE}", r"\1***"),
     (":", rf"(?i){_NAME_START}({_KEY}(?:\\?[\"']\s*:\s*|:\s+)){_VALUE}", r"\1***"),
 )
-"""Settings and options inside a word, because a word may be a whole shell command line. The entries have the form of
-``_TOKENS``."""
+"""Patterns for secret settings and options in a word of a command: a word may itself be a whole shell command line. The
+entries have the same form as in ``_TOKENS``."""
 _TOKENS = (
     (":", r"(?i)\b(authorization[\"']?\s*:\s*[\"']?)[^\"'\n]+", r"\1***"),
     ("://", r"(://)[^\s/@:]*:[^\s/]+@", r"\1***@"),
@@ -392,9 +392,10 @@ _TOKENS = (
     ("npm_", r"(?<![A-Za-z0-9])npm_[A-Za-z0-9]{36}", HIDDEN),
     ("eyj", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*", HIDDEN),
 )
-"""Headers, URLs and known tokens inside a word. Each entry: a text in lower case that every match contains, the
-pattern, the replacement. Most words contain none of the texts, so patterns are compiled on first use (together 3 ms).
-Each pattern takes linear time, because a word may have 128 KiB."""
+"""Patterns for secrets in headers and URLs, and for known tokens, in a word of a command. An entry is ``(text, pattern,
+replacement)``. The pattern is only tried if the word in lower case contains the text. Most words contain none of the
+texts, so patterns are compiled on first use (together 3 ms). Each pattern takes linear time, because a word may have
+128 KiB."""
 _TEXT = r"\"(?:\\.|[^\"\\])*|'(?:\\.|[^'\\])*"
 """Matches a string in a line of Python, without the closing quotation mark, because the string may end in a later
 line."""
@@ -472,7 +473,11 @@ def _replace(text: str, patterns: Sequence[tuple[str, str, str]]) -> str:
 
 
 def _hide_strings(match: re.Match[str]) -> str:
-    """Hide the strings in an assignment to a secret name. In any other string, hide settings."""
+    """Return the matched code with secrets hidden.
+
+    If a string is assigned to a secret name, the whole string is hidden. In any other string, only the values of secret
+    settings are hidden, such as ``x`` in ``--password x``.
+    """
     if match[3] is not None:
         return _replace(match[3], _SETTINGS) + match[4]
     value = re.sub(rf"{_STRING}(?:\s*{_STRING})*", HIDDEN, match[2])

@@ -56,7 +56,7 @@ class FilledRow(NamedTuple):
     """The number of the row in the file; the header is row 1."""
     is_new: bool
     gaps: Sequence[str]
-    """Columns of the standard table that are still empty in this row."""
+    """The needed columns that are still empty in this row."""
 
 
 def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float], *, force: bool = False) -> FilledRow:
@@ -118,9 +118,9 @@ def _read_rows(path: pathlib.Path, setup: str) -> tuple[list[str], list[dict[str
 
 
 def _matches(row: Mapping[str, str], given: Mapping[str, str]) -> bool:
-    """Return whether a row matches.
+    """Return whether the cells of ``row`` are equal to the cells in ``given``, without regard to upper or lower case.
 
-    An empty cell of a share matches any share, but an empty rank or name must be equal.
+    An empty share of int4 or int8 weights in the row matches any share.
     """
     for column, text in given.items():
         is_any = not row[column] and column in (INT4, INT8)
@@ -137,7 +137,11 @@ def _equals(cell: str, text: str) -> bool:
 
 
 def _derive_shares(key: Key) -> dict[str, str]:
-    """Return the shares of a new row, if they follow from the mode or from a given share."""
+    """Return the shares of int4 and int8 weights in a new row: ``{column: share}``.
+
+    The int4 share is from ``key``. If ``key`` has no int4 share, the share is 0 for the modes fp32 and int8; for other
+    modes, the result is empty.
+    """
     mode = key.mode.casefold()
     int4 = key.int4
     if int4 is None and (mode == "fp32" or mode.startswith("int8")):
@@ -148,8 +152,8 @@ def _derive_shares(key: Key) -> dict[str, str]:
 
 
 GIB = 2**30
-"""The unit that published tables call Gb. In these tables, Phi-3-mini (3.82e9 weights of 4 bytes) has the size 14.235.
-"""
+"""Bytes in a GiB. Published tables write Gb for GiB: in these tables, Phi-3-mini (3.82e9 weights of 4 bytes) has
+14.235 Gb."""
 _SHOWN = 60
 _STANDARD = {
     ("wikitext", "word_perplexity"): reading.WIKITEXT.column,
@@ -159,10 +163,11 @@ _STANDARD = {
 
 
 def parse_tasks(texts: Sequence[str]) -> dict[tuple[str, str], str]:
-    """Return the columns of metrics: ``{(task, metric): column}``, for the standard three and ``texts``.
+    """Return the columns of metrics: ``{(task, metric): column}``.
 
-    A text is ``TASK:METRIC``. A metric may have a filter: ``exact_match,strict-match``. If a standard metric is given
-    with several filters, the first filter gets the standard column. Raises UsageError.
+    These are the three standard metrics of lm-evaluation-harness and the metrics in ``texts``. Each text is
+    ``TASK:METRIC``. A metric can have a filter: ``exact_match,strict-match``. If ``texts`` has a standard metric with
+    several filters, the metric with the first of these filters gets the standard column. Raises UsageError.
     """
     wanted = dict(_STANDARD)
     for text in texts:
@@ -189,9 +194,9 @@ def read_lm_eval(
 ) -> dict[str, float]:
     """Return figures and standard errors in a results file of lm-evaluation-harness: ``{column: figure}``.
 
-    Keys in the file are ``name,filter``. The key of a metric without a filter is ``name,none``, ``name``, or the only
-    key with this name. Raises NncfToolsError, also if several keys match, or if all keys with this name have other
-    filters.
+    ``wanted`` is ``{(task, metric): column}``. A key of the file is ``name,filter``. The key of a wanted metric without
+    a filter is ``name,none``, ``name``, or the only key with this name. Raises NncfToolsError if the file cannot be
+    read, if several keys match a metric, or if the file has a metric only with other filters.
     """
     try:
         document = json.loads(intake.read_file(path, may_wait=may_wait))  # msgspec refuses NaN
@@ -217,14 +222,14 @@ def read_lm_eval(
 
 
 def check_found(wanted: Mapping[tuple[str, str], str], figures: Mapping[str, float]) -> None:
-    """Raise UsageError if a metric has no figure, unless the metric is standard."""
+    """Raise UsageError if a wanted metric has no figure. Standard metrics do not need a figure."""
     for key, column in wanted.items():
         if column not in figures and key not in _STANDARD:
             raise UsageError(f"the results have no figure of {':'.join(key)!r}")
 
 
 def _find_key(path: pathlib.Path, figures: Mapping[str, object], task: str, metric: str) -> str:
-    """Return the key of a metric in the file. If the file does not have the metric, return the metric.
+    """Return the key of ``metric`` in ``figures``. If there is no such key, return ``metric`` itself.
 
     Raises NncfToolsError if the filter is wrong, or if several filters match.
     """

@@ -44,9 +44,10 @@ MODEL = "model"
 
 
 def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the table as plain text. If there are several models, the first column has the names.
+    """Return header and rows of the table as plain text.
 
-    If ``extra`` is true, all other columns of the files follow.
+    If there are several models, the first column has the names of the models. If ``extra`` is true, the last columns
+    are all other columns of the files.
     """
     further: dict[str, None] = {}
     if extra:
@@ -76,7 +77,7 @@ def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[li
 
 
 def details(comparison: Comparison, result: Result) -> dict[str, object]:
-    """Return all facts about a result: ``{column: value}``. None is unknown."""
+    """Return all facts about a result: ``{column: value}``. The value is None if unknown."""
     row = result.row
     return {
         **{name: _read_figure(name, cell) for name, cell in row.extra.items()},
@@ -117,15 +118,19 @@ def list_rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -
 
 
 def extra_text(name: str, cell: str) -> str:
-    """Return the text of a cell in a further column. Figures in known columns are rounded."""
+    """Return the text to show for ``cell`` in the column ``name``.
+
+    A figure is rounded if ``DECIMALS`` has the column. Any other cell is returned unchanged.
+    """
     value = parse_number(cell) if name in DECIMALS else None
     return cell if value is None else f"{value:.{DECIMALS[name]}f}"
 
 
 def _read_figure(name: str, cell: str) -> str | float | None:
-    """Return the value of a cell in a further column.
+    """Return the value of ``cell`` in the column ``name``.
 
-    If the column is known, this is a figure, or None if the cell is empty. Any other cell is returned unchanged.
+    If ``DECIMALS`` has the column, return a number as a float, and None for an empty cell. Return any other cell
+    unchanged.
     """
     if name not in DECIMALS:
         return cell
@@ -163,7 +168,7 @@ def rate_text(rate: float) -> str:
 
 
 def failures(comparisons: Sequence[Comparison]) -> str:
-    """Return a Markdown list of failed configurations with their verdicts; empty if there are no failures."""
+    """Return a Markdown list of failed configurations, each with the verdict (why it failed); empty if none failed."""
     lines = []
     for comparison in comparisons:
         for failure in comparison.model.failures:
@@ -175,7 +180,7 @@ def failures(comparisons: Sequence[Comparison]) -> str:
 
 
 def describe_answers(comparisons: Sequence[Comparison], bounds: Bounds) -> list[str]:
-    """Return a line per model: the smallest row within the bounds, and the number of rows that could not be judged."""
+    """Return a line per model: the smallest row within the bounds, and how many rows lack a figure that has a bound."""
     lines = []
     for comparison in comparisons:
         choice = choose(comparison, bounds)
@@ -207,7 +212,7 @@ def _list_figures(result: Result, bounds: Bounds) -> Iterator[str]:
 
 _TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 _UNSEEN = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
-"""The parts of matplotlib's SVG that a page does not need; they contain addresses."""
+"""Matches the parts of matplotlib's SVG that are invisible in a page, such as metadata with web addresses."""
 
 _ALL_DIGITS_FROM = 1e5
 
@@ -293,13 +298,13 @@ class Request(NamedTuple):
     """The output folder; by default the folder of the first input."""
     formats: Sequence[str] = ("png",)
     metrics: Sequence[reading.Metric] = ()
-    """The metrics of the average error; by default the metrics in the columns of the files."""
+    """The metrics whose errors are averaged; by default the metrics in the columns of the files."""
     lenient: bool = False
-    """If true, a missing mode gives no note."""
+    """If true, add no note if a model has no row with int8, int4 or gptq."""
     extra: bool = False
     bounds: Bounds | None = None
     also: Sequence[reading.Cost] = ()
-    """The figures for further panels of the picture."""
+    """The picture shows each of these figures in a separate panel."""
     max_error: float | None = None
     """Results with a larger error are not drawn. By default, results far beyond all others are not drawn."""
 
@@ -357,7 +362,10 @@ def make(request: Request) -> Visualization:
 
 
 def _name_targets(request: Request) -> dict[str, pathlib.Path]:
-    """Return the path of each output by file name ending. Raises ResultsError if an output is also an input."""
+    """Return the path of each output: ``{file name ending: path}``.
+
+    Raises ResultsError if an output is also an input.
+    """
     first = request.inputs[0]
     folder = first.parent if request.folder is None else request.folder
     stem = "+".join(dict.fromkeys(path.stem for path in request.inputs))[:100]
@@ -493,7 +501,10 @@ def _choose_names(
 
 
 def _is_taken(taken: Sequence[tuple[float, float, float]], line: float, begin: float, end: float) -> bool:
-    """Return whether a name or a point is already on this line between two columns."""
+    """Return whether a name or a point is already on ``line`` between the columns ``begin`` and ``end``.
+
+    ``taken`` has ``(line, first column, last column)`` of each name and point.
+    """
     for other_line, other_begin, other_end in taken:
         if abs(other_line - line) < 1 and other_begin < end and begin < other_end:
             return True

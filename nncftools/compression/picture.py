@@ -68,7 +68,7 @@ _DASHES = (0, (5, 2.5))
 _LEGEND_SIZE = 9.0
 _LEGEND_ROOM_IN = 9.6
 _HANDLE_IN = 0.6
-"""Inches in a legend for the marker of a column and the gap between columns."""
+"""The width of the marker and the gap in a legend's column, in inches."""
 _GREY = "#777777"
 _NOT_DRAWN = 80
 """The most characters of the text about results that are not drawn."""
@@ -89,7 +89,7 @@ class Point(NamedTuple):
     shown: ShownResult
     low: float
     y: float
-    """The figure of the result; for a bracket, the upper end."""
+    """The figure of the result. If only a lower and an upper end of the figure are known, the upper end."""
     is_best: bool
     """Whether the point is on the panel's Pareto front."""
 
@@ -101,11 +101,11 @@ class Point(NamedTuple):
 
 @dataclass
 class Panel:
-    """Axes, and the points between the axes."""
+    """A part of the picture with a separate vertical axis, and the points in this part."""
 
     axes: Axes
     figure: reading.Cost | None = None
-    """The figure on the vertical axis. None is the compression rate, where more is better."""
+    """The figure on the vertical axis; None for the compression rate. Only for the compression rate, more is better."""
     prefix: str = ""
     """The SVG ids of the panel's points begin with this text."""
     factor: float = 1.0
@@ -125,7 +125,7 @@ class Drawing:
     points: list[tuple[Result, str]] = field(default_factory=list)
     """The results in the picture, each with a colour."""
     joined: set[Group] = field(default_factory=set)
-    """The kinds of compression whose results are joined by a line, in the order of the share of int4."""
+    """The kinds of compression for which a line joins the results with different shares of int4."""
 
 
 def draw(
@@ -205,7 +205,7 @@ def _choose_results(drawing: Drawing, comparisons: Sequence[Comparison], max_err
 
 
 def _add_panels(canvas: Figure, axes: Axes, also: Sequence[reading.Cost]) -> list[Panel]:
-    """Add a panel for each further figure below the first panel; return the new panels."""
+    """Add a panel for each figure in ``also``, below the first panel; return the new panels."""
     heights = [_MAIN_IN, *[_PANEL_IN] * len(also)]
     canvas.set_size_inches(_WIDTH_IN, sum(heights))
     grid = canvas.add_gridspec(len(heights), 1, height_ratios=heights)
@@ -321,9 +321,9 @@ def _legend_mark(marker: str, colour: str, label: str, alpha: float = 1.0) -> Li
 
 
 def _fill(panel: Panel, comparisons: Sequence[Comparison], shown: Sequence[ShownResult], fronts: Sequence[str]) -> None:
-    """Draw the results that have the panel's figure: points, brackets and the Pareto front of each model.
+    """Draw the results that have the panel's figure, and the Pareto front of each model.
 
-    ``fronts`` has a colour for each model.
+    ``fronts`` has the colour of each model's Pareto front.
     """
     best = set[int]()
     for comparison in comparisons:
@@ -367,7 +367,7 @@ def _fill(panel: Panel, comparisons: Sequence[Comparison], shown: Sequence[Shown
 
 
 def _find_best(comparison: Comparison, cost: reading.Cost | None) -> list[Result]:
-    """Return the results on the Pareto front. The baseline is also a result, and may exclude other results."""
+    """Return the results on the Pareto front. The baseline is one of the results, and may dominate other results."""
     if cost is None:
         return [result for result in comparison.results if result.is_pareto]
     known = []
@@ -401,7 +401,7 @@ def _set_scale(panel: Panel, values: Sequence[float]) -> None:
 
 
 def _draw_point(panel: Panel, point: Point) -> None:
-    """Draw a result with error bars. A result that is not on the Pareto front is lighter."""
+    """Draw a result with error bars. Results that are not on the Pareto front are lighter."""
     axes = panel.axes
     result = point.shown.result
     error, y = point.place
@@ -486,11 +486,12 @@ def _reaches(axes: Axes, level: float) -> bool:
 
 
 _DISTANCES = [4 + 4 * step + 1.6 * step**2 for step in range(11)]
-"""The distances between a marker and a name that are tried, in pixels."""
+"""The distances to try between a marker and the name of the point, in pixels."""
 _TURNS = np.array(sorted(range(-7, 9), key=abs))
 _ANGLES = np.radians(45 - 22.5 * _TURNS)
 _DIRECTIONS = np.column_stack([np.cos(_ANGLES), np.sin(_ANGLES)])
-"""The directions from a marker to a name that are tried: first up and right, then the nearest directions."""
+"""The directions to try from a marker to the name of the point. The first direction is up and right; directions near
+the first come next."""
 _ON_LINE = 100.0
 """The cost of a name that covers a line. A distance of a pixel between marker and name costs 1."""
 _CROSSING = 45.0

@@ -36,15 +36,15 @@ ERROR = "average relative error"
 RATE = "compression rate"
 DESCRIBING = (MODE, INT4, INT8, LORA_RANK, PLOT_NAME, SIZE)
 COMPUTED = (ERROR, RATE)
-"""Columns that are always computed here. Published files have these columns, too."""
+"""Columns that are always computed, even if a file already has them, as published files do."""
 STDERR = " stderr"
-"""The suffix of a column with standard errors: ``metric`` and ``metric`` + ``STDERR``."""
+"""The suffix of a column with standard errors: the column ``metric`` + ``STDERR`` belongs to the column ``metric``."""
 
 PEAK_OWNER = "peak owner"
-"""The column with the operation, or the line of code, that the peak belongs to, as text."""
+"""The column that names the operation or the line of code with the memory peak."""
 BITS_PER_WEIGHT = "bits per weight"
 BIT_WIDTHS = "bit widths"
-"""The column with the number of weights of each bit width, as text."""
+"""The column that gives, as text, the number of weights of each bit width."""
 
 
 class Direction(StrEnum):
@@ -90,7 +90,10 @@ STANDARD = (WIKITEXT, LAMBADA_ACCURACY, LAMBADA_PERPLEXITY, SIMILARITY)
 
 @dataclass(frozen=True)
 class Cost:
-    """Memory or time to compress or to use a model; less is better. A file may lack the column, or a row the figure."""
+    """A figure of memory or time, such as the peak memory of compression; less is better.
+
+    A file can lack the column, and a row can lack the figure.
+    """
 
     name: str
     """The name in bounds and messages."""
@@ -103,7 +106,10 @@ class Cost:
     decimals: int = 0
     """Digits after the decimal point in a table."""
     high_column: str = ""
-    """The column with the upper end of a bracket, in the same unit. Comparisons use only the upper end."""
+    """The column with the upper end of the figure, in the same unit; empty if there is no such column.
+
+    If a row has an upper end, ``column`` has the lower end, and comparisons use only the upper end.
+    """
 
 
 MODEL_SIZE = Cost("size", "Model size", SIZE, MemoryUnit.GiB.factor, decimals=3)
@@ -121,10 +127,10 @@ TIME = Cost("time", "Compression time", "compression time, s", 1, is_size=False,
 LATENCY = Cost("latency", "Latency per token", "per token, s", 1, is_size=False, decimals=5)
 FIRST_TOKEN = Cost("first token", "Latency of the first token", "first token, s", 1, is_size=False, decimals=4)
 FIGURES = (PEAK, INFERENCE_PEAK, TIME, LATENCY, FIRST_TOKEN)
-"""The figures in further columns; a file may lack these columns."""
+"""The figures in optional columns: a file can lack these columns."""
 DECIMALS = {figure.column: figure.decimals for figure in FIGURES}
 DECIMALS |= {PEAK.high_column: 0, BITS_PER_WEIGHT: 2}
-"""Digits after the decimal point in a table, for known further columns."""
+"""Digits after the decimal point in a table: ``{optional column: digits}``."""
 
 
 _LOWER = ("perplexity", "ppl", "loss")
@@ -134,7 +140,7 @@ _LAST_WORD = re.compile(r", ([^, ]+),[^, ]+$|([^, ]+)$")
 
 
 def direction_of(column: str) -> Direction | None:
-    """Return the direction of a metric by the last word of the column's name; None if the column has no quality."""
+    """Return the direction of a metric by the last word of the column's name; None for an unknown word."""
     match = _LAST_WORD.search(column.lower())
     word = ""
     if match is not None:
@@ -145,10 +151,10 @@ def direction_of(column: str) -> Direction | None:
 
 
 def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
-    """Return the metrics that all tables have. A column is a metric by name, or if a standard error exists.
+    """Return the metrics that all tables have.
 
-    If there are no metrics: raise ResultsError if the tables look like results; otherwise, return the four standard
-    metrics.
+    A column has a metric if its name ends like a known metric, or if there is a column with its standard errors. If no
+    column has a metric, raise ResultsError if there is a column ``mode``; otherwise, return the four standard metrics.
     """
     names = list(tables[0].header) if tables else []
     for table in tables:
@@ -277,7 +283,7 @@ def read(path: pathlib.Path) -> RawTable:
 
 
 def cells_of(frame: pd.DataFrame) -> list[list[str]]:
-    """Return the rows of a table as texts. An unknown cell becomes an empty text."""
+    """Return the rows of a table as texts. A missing value, such as NaN, becomes an empty text."""
     texts = frame.astype(object).where(frame.notna(), "").astype(str)
     rows: list[list[str]] = texts.to_numpy().tolist()
     if rows and rows[0][-1:] == [MARK]:

@@ -1,7 +1,7 @@
 """Computes the results of rows: error, compression rate, kind and Pareto front, and figures of memory and time.
 
 The module also finds the lines of the picture, parses bounds on figures, and finds the smallest model within all
-bounds. Functions are pure; unknown is None.
+bounds. The functions are pure. Unknown values are None.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Result:
 
     @property
     def label(self) -> str:
-        """The short name, or the mode if there is no short name."""
+        """The result's short name (``plot name``), or the mode if there is no short name."""
         return self.row.plot_name or self.row.mode
 
 
@@ -70,7 +70,7 @@ class Comparison:
     name: str
     """A name that is unique among the models shown together."""
     title: str
-    """The name of the model with the set-up."""
+    """The name of the model, followed by the set-up in the header of the file's first column."""
     model: Model
     metrics: Sequence[Metric]
     results: Sequence[Result]
@@ -210,11 +210,14 @@ _GIB_FROM = 4 * MemoryUnit.GiB.factor
 
 
 class Measured(NamedTuple):
-    """A figure as a bracket, in bytes or seconds. If the file has a single figure, both ends are equal."""
+    """A figure in bytes or seconds, as a range between a lower and an upper end.
+
+    If the file has a single value, both ends are equal.
+    """
 
     low: float
     high: float
-    """The upper end, which bounds and panels use."""
+    """The upper end of the figure. Bounds and pictures use this end."""
 
 
 def get_figure(row: CheckedRow, figure: Cost) -> Measured | None:
@@ -263,11 +266,11 @@ def scale_of(figure: Cost, value: float) -> tuple[float, str]:
 
 _PRECISION = re.compile(rf"[a-z]*(?:{LOW_BITS.pattern}|int8)")
 _LEADING = {Group.LORA: "lora", Group.GPTQ: "gptq", Group.DATA_FREE: "data-free"}
-"""The algorithm that defines each kind. The name of a series begins with this algorithm."""
+"""The algorithm by which a kind of compression is recognised. The name of such a series begins with this algorithm."""
 
 
 def series_name(results: Sequence[Result]) -> str:
-    """Return a name for results of the same kind: the precision, and the algorithms that all of the modes have.
+    """Return a name for results of the same kind: the precision, and the algorithms that are in every result's mode.
 
     For example ``100% int4, gptq + scale estimation`` or ``mixed precision, scale estimation``.
     """
@@ -298,10 +301,10 @@ def series_name(results: Sequence[Result]) -> str:
 
 
 def find_lines(results: Sequence[Result]) -> list[list[Result]]:
-    """Return the lines of the picture. A line joins results with the same algorithms, by growing share of int4.
+    """Return the lines of the picture: the results that each line joins, by growing share of int4.
 
-    If two results have the same share, there is no line: the results differ in another setting, and either may belong
-    to the line.
+    A line joins all results with the same algorithms. But if two of these results have the same share of int4, they
+    differ in an unknown setting; then these algorithms get no line.
     """
     by_algorithms: dict[object, list[Result]] = {}
     for result in sorted(results, key=lambda result: result.row.int4):
@@ -326,7 +329,7 @@ _BY_NAME = {figure.name: figure for figure in (MODEL_SIZE, *FIGURES)}
 _SHAPE = re.compile(r"\s*([^<>=≤≥]*[^<>=≤≥\s])\s*(<=?|≤)\s*([^<>=≤≥\s][^<>=≤≥]*)")
 _FRACTION = re.compile(r"([0-9]*\.?[0-9]+)\s*(%?)", re.ASCII)
 _OWN_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*Gb", re.ASCII)
-"""A model size in Gb, as in the name of the size column. Gb is the same as GiB there; ``GB`` is decimal."""
+"""Matches a model size in Gb, the unit in the name of the size column. This unit is GiB; ``GB`` is decimal."""
 _TOLERANCE = 1e-9
 """The tolerance for computed figures: a computed 0.05 is rarely exactly 0.05."""
 
@@ -338,11 +341,11 @@ class Bound:
     figure: Cost | None
     """The bounded figure; None for the average relative error."""
     limit: float
-    """The limit as a fraction, or in bytes or seconds."""
+    """The limit: a fraction if the error is bounded, otherwise bytes or seconds."""
     is_inside: bool
     """Whether a figure equal to the limit is accepted."""
     text: str
-    """The limit with its unit."""
+    """The limit as text with its unit, such as ``8 GiB``."""
 
     @property
     def name(self) -> str:
@@ -388,7 +391,7 @@ class Bounds:
 
     @property
     def figures(self) -> list[Cost]:
-        """The bounded figures, without the error."""
+        """The figures that have a bound, except the model's error."""
         return [bound.figure for bound in self.each if bound.figure]
 
     @property
@@ -403,7 +406,7 @@ class Bounds:
 USUAL_BOUNDS = Bounds([Bound(None, 0.05, is_inside=True, text="5%")])
 """The bounds if the user gives none."""
 _UNCOMPRESSED = {"none", "original", "uncompressed", "fp16", "bf16"}
-"""Modes of rows without compression, apart from the baseline."""
+"""Modes of uncompressed rows that are not the baseline."""
 
 
 def name_in_sentence(result: Result) -> str:
@@ -418,14 +421,14 @@ def name_in_sentence(result: Result) -> str:
 
 
 class Choice(NamedTuple):
-    """The smallest model within bounds, and the rows that could not be judged."""
+    """The smallest model within bounds, and the number of rows that lack a figure that has a bound."""
 
     best: Result | None
     """The smallest model; None if no row is within the bounds."""
     left_out: int
     """The number of rows that lack a bounded figure, although all known figures are within the bounds."""
     unknown: Sequence[str]
-    """The names of the missing figures in these rows."""
+    """The names of the figures that are missing in the left-out rows."""
 
 
 def parse_bounds(text: str) -> Bounds:
@@ -485,14 +488,18 @@ def _parse_limit(figure: Cost, value: str) -> tuple[float, str]:
 
 
 _GAP = 10
-"""An error is far from the others if the error is more than this many times the next smaller error."""
+"""An error is too far from the others to be drawn if it is more than this many times the next smaller error."""
 _SMALL_ERROR = 0.02
-"""Errors below this value count as this value."""
+"""When errors are compared, an error below this value counts as this value."""
 _FEWEST_ERRORS = 5
 
 
 def find_far_error(comparisons: Sequence[Comparison]) -> float:
-    """Return the largest error to draw: the last error before a tenfold rise; infinity if there is no such rise."""
+    """Return the largest error to draw; infinity if all errors are to be drawn.
+
+    If an error in the larger half of the errors is more than ten times the next smaller error, return that smaller
+    error.
+    """
     errors = []
     for comparison in comparisons:
         errors += [result.error for result in comparison.results]

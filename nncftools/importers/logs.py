@@ -88,7 +88,7 @@ class Mprof(RowLog):
                 self._unread_children += 1
 
     def take_other(self, found: dict[str, str]) -> None:
-        """Store the command, or a call."""
+        """Store the command of a ``CMDLINE`` line, or the call of a ``FUNC`` line."""
         if "command" in found:
             super().take_other(found)
             return
@@ -168,7 +168,7 @@ class Psrecord(RowLog):
     head = re.compile(
         rb"(.*\n){1,3}(# *Elapsed time  +CPU \(%\)  +Real \(MB\)  +Virtual \(MB\)|elapsed_time,nproc,cpu,mem_real,)"
     )
-    """Matches the file name of a log and the header, in the first three lines."""
+    """Matches the file name, a line break, and the beginning of a log that has the header in the first three lines."""
     recorder = "psrecord"
     columns: Sequence[str] = (TIME, "cpu", "rss", "vms")
     unit = MemoryUnit.MiB.factor
@@ -299,7 +299,10 @@ class ConDuct(RowLog):
     _most_samples = 0
 
     def read(self) -> Session:
-        """Return the session of a usage file and an info file; the source may be either. Raises SessionFileError."""
+        """Return the session of a usage file and an info file. ``self.source`` may be either file.
+
+        Raises SessionFileError.
+        """
         source = self.source
         if b'"execution_summary"' in source.head:
             stem = source.path.name.removesuffix(_INFO)
@@ -341,7 +344,7 @@ class ConDuct(RowLog):
         }
 
     def take(self, columns: Columns) -> None:
-        """Add reports: their sums to the samples, and their processes to the processes."""
+        """Add reports. The sums of a report become a sample; the RSS of each process is added to ``children``."""
         super().take(columns)
         for time_s, report in zip(columns[TIME], columns["report"], strict=True):
             self._samples += report.num_samples
@@ -439,9 +442,10 @@ class Nncf(RowLog):
         super().__init__(source)
 
     def known(self) -> dict[str, Any]:
-        """Return fields of the session: whether values count from the first sample, and whether the log is complete.
+        """Return two fields of the session, and set the unit and the start from the last lines of the log.
 
-        Also take unit and start from the last lines.
+        The fields are ``from_zero`` (the first value was subtracted from all values) and ``finished`` (the log is
+        complete).
         """
         warn = self.source.warn
         unit = MemoryUnit(self.found.get("unit", self._unit))
@@ -454,7 +458,7 @@ class Nncf(RowLog):
         rises_from_zero = values[0] == 0 < max(values)
         if not is_from_zero and (min(values) < 0 or (rises_from_zero and not may_be_0)):
             is_from_zero = True
-            warn("some values are below zero, or the first is 0: all are read as changes since an unknown first sample")
+            warn("some values are below zero, or the first is 0: all count as differences from an unknown first value")
         self.unit = unit.factor
         if "began" in self.found:
             self.began = float(self.found["began"])

@@ -109,7 +109,7 @@ class Source:
     def lines(self) -> Iterator[LogLines]:
         """Yield all lines; lines of more than 4 MiB are cut. Raises SessionFileError, OSError.
 
-        If the gzip data is damaged, stop there with a warning.
+        If the gzip data is damaged, stop at the damage and add a warning.
         """
         number = 1
         rest = b""
@@ -190,16 +190,16 @@ MAX_ROWS = 1_000_000
 """Most rows of a session; with more, neighbouring rows are merged."""
 MAX_PROCESSES = 10_000
 _BATCH = 100_000
-"""Rows above the limit that are collected before rows are merged."""
+"""Rows are merged when a table has more than this many rows above ``MAX_ROWS``."""
 Columns = dict[str, Sequence[Any]]
 """Values of several rows, by name of the column."""
 
 
 class LogTable:
-    """The samples of a log, merged while they are read if there are too many.
+    """The samples of a log. If there are too many rows, neighbouring rows are merged while the log is read.
 
-    Rows are merged in buckets. All buckets have the same number of original rows, so that early and late rows count
-    alike.
+    Rows are merged in buckets. All buckets have the same number of original rows, so that early rows are merged as much
+    as late rows.
     """
 
     def __init__(self, names: Iterable[str], command: Sequence[str] = ()) -> None:
@@ -284,8 +284,8 @@ class Children:
     def processes(self, source: Source, end_s: float, unit: int = 1) -> list[Process]:
         """Return the processes. If the last row of a process is at ``end_s``, the process is still alive.
 
-        ``end_s`` is the time of the log's last row; ``unit`` is the log's unit in bytes. Add a warning if processes
-        were left out.
+        ``end_s`` is the time of the log's last row, or infinite if the log is finished. ``unit`` is the log's unit in
+        bytes. Add a warning if processes were left out.
         """
         if self._left_out:
             source.warn(f"only the first {MAX_PROCESSES:,} processes are listed; RSS is the sum of all")
@@ -340,17 +340,19 @@ class RowLog:
     lowest = 0.0
     """Smallest valid value. Times are never below 0."""
     start_s: float | None = None
-    """Start of the recording if the log has Unix seconds. If the first row is earlier, the time of the first row. None:
-    the log has seconds since the start."""
+    """Start of the recording in Unix seconds; infinite if unknown. If the first row is earlier, the recording starts at
+    the first row. None if the times of the log are seconds since the start."""
     others = ""
-    """Matches lines that are not rows; each named group is a fact."""
+    """Matches lines that are not rows. Each named group matches a fact about the recording, such as the command."""
     first = ""
-    """Name of the fact that is at the start of every recording; empty if there is none."""
+    """Name of the group in ``others`` that matches a line before the rows of every recording; empty if there is none.
+    """
     last = ""
-    """Name of the fact that is at the end of every recording. Later lines belong to another recording in the same file.
-    Empty if there is none."""
+    """Name of the group in ``others`` that matches a line after the rows of every recording. Later rows belong to
+    another recording in the same file. Empty if there is no such group."""
     other_may_end_open = False
-    """Whether the last line counts as complete even without a line break, if the line is not a row."""
+    """Whether the last line of a file is read without a line break if it matches ``others``. A row without a line break
+    is never read."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -369,7 +371,7 @@ class RowLog:
         self.table.extend(columns)
 
     def take_other(self, found: dict[str, str]) -> None:
-        """Store the facts of a line that is not a row, by their names."""
+        """Store the facts in a line that is not a row: ``{name of the fact: text}``."""
         self.found.update(found)
 
     def known(self) -> dict[str, Any]:
@@ -392,7 +394,10 @@ class RowLog:
         return self._make_session(self.known())
 
     def parse(self, texts: list[bytes]) -> Columns:
-        """Return lines as columns of rows. Raises ValueError with the reason if a line is not a row."""
+        """Return the rows in some lines as ``{column: values}``.
+
+        Raises ValueError with the reason if a line is not a row.
+        """
         rows = [text.replace(b",", b" ").split() for text in texts]
         if {*map(len, rows)} != {len(self.columns)}:
             raise ValueError(f"{len(self.columns)} values expected, found {len(rows[-1])}")

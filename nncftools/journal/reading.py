@@ -9,7 +9,7 @@ sampler's death. Only the process that holds the lock removes the file.
 
 A journal is JSON Lines in UTF-8. Sizes are in bytes and times in seconds; null is unknown. The first line is a
 ``Header``. Every other line is a sample or an object. A sample is a list: the seconds since the start, and a value per
-column of the plan. An object has a single key; ``nncftools.session.recording.JournalLine`` has the type of each value.
+metric. An object has a single key; ``nncftools.session.recording.JournalLine`` has the type of each value.
 
 Required keys and optional keys are in separate classes, because ``Required`` needs Python 3.11.
 """
@@ -116,8 +116,8 @@ class End(TypedDict, total=False):
     sampler: dict[str, Any]
     """CPU time, memory and missed samples of the sampler: see ``nncftools.session.recording.SamplerEnd``."""
     unwritten: str
-    """Lines that could not be written because the disk was full. The starter receives them from the sampler; a journal
-    never contains this key."""
+    """Lines that could not be written because the disk was full. The sampler passes them to the process that started
+    it; a journal never contains this key."""
 
 
 ENDING = ".journal.jsonl"
@@ -137,7 +137,7 @@ _PAUSE_S = 0.01
 
 
 def snapshots_beside(journal: pathlib.Path) -> pathlib.Path:
-    """Return the path of the helper's log, next to the journal."""
+    """Return the path of the log of stacks and mappings, next to the journal."""
     return journal.with_name(journal.name.removesuffix(ENDING) + SNAPSHOTS_ENDING)
 
 
@@ -261,8 +261,8 @@ def leads_to(path: pathlib.Path, descriptor: int) -> bool:
 def lock(descriptor: int) -> bool:
     """Lock a file; return False if another process holds the lock.
 
-    If the file system has no locks, return True. The starter locks the journal again after the end of the sampler, so
-    that the journal does not look abandoned.
+    If the file system has no locks, return True. The process that started the sampler locks the journal again after the
+    end of the sampler, so that the journal does not look abandoned.
     """
     import fcntl
 

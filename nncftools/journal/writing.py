@@ -3,8 +3,8 @@
 The writer calls ``write`` once per sample, so that a kill leaves only whole lines.
 
 If a recording gets too long, neighbouring samples are grouped into buckets. Each bucket keeps the samples with the
-smallest and the largest value of each gauge, and the last sample. So every row of the journal is a real sample at the
-time of that sample, and no peak is lost.
+smallest and the largest value of each memory metric, and the last sample. So every row of the journal is a real sample
+at the time of that sample, and no peak is lost.
 
 This module runs in the sampler, so the module needs only the standard library and little memory.
 """
@@ -33,12 +33,11 @@ THROTTLE = "control group, memory.high"
 ADDRESS_SPACE = "RLIMIT_AS"
 """Limit on the address space of a process. If the limit is reached, allocations fail (getrlimit(2))."""
 DATA = "RLIMIT_DATA"
-"""Limit on the data of a process. If the limit is reached, allocations fail (getrlimit(2)). Journals and sessions
-contain these four names of limits."""
+"""Limit on the data of a process. If the limit is reached, allocations fail (getrlimit(2))."""
 
 
 MOST_OF_TABLES = 4 << 20
-"""Most bytes of line tables in the helper's log. A line table maps bytecode to line numbers."""
+"""Most bytes of line tables in the log of stacks and mappings. A line table maps bytecode to line numbers."""
 
 
 class Plan:
@@ -107,9 +106,10 @@ class Counters:
     """
 
     def __init__(self, columns: Sequence[str], *, from_now: bool, besides: Collection[str] = ()) -> None:
-        """Count from zero. With ``from_now``, subtract the counts of the first row: they are from before the start.
+        """Prepare to replace the counters of rows with these columns. Counters in ``besides`` are totals already.
 
-        The columns in ``besides`` stay unchanged, because they are totals already.
+        If ``from_now`` is true, the first row has counts from before the start of the recording. These counts are
+        subtracted from every row.
         """
         counters = {name for name in columns if is_counter(name) and name not in besides}
         self._positions = [position for position, name in enumerate(columns) if name in counters]
@@ -134,18 +134,18 @@ class Counters:
 
 _UNKNOWN = float("nan")
 COARSER = 8
-"""Above the limit, about one of 8 rows is written; later even fewer."""
+"""When a recording has more rows than the limit, about one of 8 later rows is written, then one of 16, and so on."""
 PROCESSES_OF_ROW = 16
 DEVICES_OF_ROW = 32
-"""In a session, 16 processes or 32 device columns double the space of a row."""
+"""In a session, a row takes twice the space if it has this many device columns, or ``PROCESSES_OF_ROW`` processes."""
 
 
 class Thinner:
     """Writes all rows up to a limit. Later rows are grouped into buckets; only the extremes of a bucket are written.
 
-    The buckets double in size as the recording grows: T samples leave about ``limit * (1 + log2(T / limit) / 8)`` rows.
-    A row with the RSS of many processes, or with many devices, counts as several rows, so that no session becomes too
-    large to read.
+    The buckets double in size as the recording grows: of T samples, about ``limit * (1 + log2(T / limit) / 8)`` rows
+    are written. A row with the RSS of many processes, or with many devices, counts as several rows, so that no session
+    becomes too large to read.
     """
 
     devices = 0
@@ -155,7 +155,7 @@ class Thinner:
     def __init__(self, limit: int, write: Callable[[SampleRow], None]) -> None:
         """Write all rows up to ``limit`` rows; merge later rows."""
         self.gauges: Sequence[int] = ()
-        """Indexes of the gauges in a row. Each bucket keeps the extremes of the gauges."""
+        """Indexes of the memory metrics in a row. Each bucket keeps the rows with their extremes."""
         self._write = write
         self._room = limit
         self._limit = limit

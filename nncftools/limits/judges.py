@@ -126,7 +126,8 @@ def _describe_room(case: Evidence, disk: FileSystem) -> str:
 
 
 _AROUND_S = 0.15
-"""Tolerance between the end of a process, seen at the next sample, and the kill, seen in the group's counter."""
+"""If a process ended at most this many seconds before or after the control group's counter of kills rose, the kernel
+may have killed the process. The end of a process is only seen at the next sample."""
 _FULL = 0.95
 """The machine counts as full if more than this share of memory is in use."""
 _LARGE = 0.3
@@ -202,7 +203,7 @@ def _may_be_killed(process: Process) -> bool:
 
 
 def _is_within(at_s: float | None, session: SessionData) -> bool:
-    """Return whether the kernel killed a process of the run around ``at_s``; False if ``at_s`` is None."""
+    """Return whether the kernel killed any process of the run near the time ``at_s``; False if ``at_s`` is None."""
     if at_s is None:
         return False
     return any(rise.from_s - _AROUND_S <= at_s <= rise.to_s + _AROUND_S for rise in session.oom_kills)
@@ -349,7 +350,8 @@ _JUDGES = (
     partial(judge_killed, of_command=False),
     partial(judge_crashed, of_command=False),
 )
-"""Judges in this order: evidence by the kernel and by exceptions, then the end of the command, then other processes."""
+"""All judges, in the order in which they decide. First are judges that use evidence of the kernel or an exception, then
+judges of the command's end, and then judges of other processes."""
 
 
 def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
@@ -371,7 +373,7 @@ def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
 
 _MOST_RANKS = 3
 _SOON_S = 0.02
-"""If ranks fail within this time, the failures may have a common cause."""
+"""If another rank fails within this number of seconds after the first, both failures may have the same cause."""
 
 
 def judge_ranks(session: Session) -> Verdict | None:

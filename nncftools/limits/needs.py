@@ -81,10 +81,10 @@ def effective_limit(session: SessionData) -> Effective | None:
 def smallest(
     limits: Iterable[MemoryLimit], highest: float, max_memory: int | None, machine: int | None
 ) -> Effective | None:
-    """Return the smallest limit on a run whose RSS peak was ``highest``.
+    """Return the smallest memory limit on a run whose RSS peak was ``highest``; None if there is no limit.
 
-    Limits are of control groups, of nncf-tools (``max_memory``) and of the machine. If the run exceeded the limit of a
-    control group, that limit is ignored.
+    ``limits`` has the limits of control groups. ``max_memory`` is the limit of nncf-tools, and ``machine`` the memory
+    of the machine. If the run exceeded the limit of a control group, that limit is ignored.
     """
     least = max(1.0, highest / _ABOVE)
     groups = [limit for limit in limits if limit.kind in {GROUP, THROTTLE} and limit.size >= least]
@@ -104,8 +104,9 @@ def smallest_of(session: SessionData, *kinds: str) -> Effective | None:
 
 
 _PAGES_OF_FILES = 0.02
-"""Share of memory that the kernel also needs for pages of mapped files: 5 MiB for 200 MiB of anonymous memory and a
-file of 300 MiB (``python -m benchmarks.limits --only floors``)."""
+"""The kernel also needs memory for pages of mapped files: this share of the anonymous and shared memory, or of the
+mapped files, whichever is smaller. Measured: 5 MiB for 200 MiB of anonymous memory and a file of 300 MiB
+(``python -m benchmarks.limits --only floors``)."""
 
 
 class Needs(NamedTuple):
@@ -114,11 +115,11 @@ class Needs(NamedTuple):
     floor: int
     """Memory that the kernel can neither drop nor share: the smallest possible limit."""
     at_s: float
-    """Time when the run had this memory, in seconds since the start."""
+    """Time when the run needed ``floor``, in seconds since the start."""
     comfortable: int
-    """The floor plus all mapped and read files: with this limit, no file has to be read twice."""
+    """``floor`` plus all mapped and read files: with this limit, no file has to be read twice."""
     is_bound: bool = False
-    """True if the run did not end by itself, so that a complete run may need more than the floor."""
+    """True if the run did not end by itself, so that a complete run may need more than ``floor``."""
 
     def text(self, unit: MemoryUnit) -> str:
         """Return the needs as a phrase that completes "the run needs"."""
@@ -131,10 +132,10 @@ class Needs(NamedTuple):
 
 
 def needs(session: SessionData) -> Needs | None:
-    """Return the memory that a run needs; None if the floor was not recorded.
+    """Return the memory that a run needs; None if the session has no ``floor`` (the least memory that the run needs).
 
-    The floor is the largest sample. If a high-water mark shows that RSS rose higher between two samples, the difference
-    is added as anonymous memory.
+    The session's ``floor`` is from the sample where it is largest. If a high-water mark shows that RSS rose higher
+    between two samples, the difference is added as anonymous memory.
     """
     floor = session.floor
     if floor is None:
@@ -217,9 +218,10 @@ _INSIDE = re.compile(r"/[\w.+@%~-]+(?:/[\w.+@%~-]+)*")
 
 
 def file_systems(argv: Sequence[str], output: pathlib.Path) -> list[tuple[str, str]]:
-    """Return (role, folder) for each file system that a run may fill; each file system only once.
+    """Return ``(role, folder)`` of each file system that a run may fill; each file system only once.
 
-    The folders are the working folder, TMPDIR, the folder of ``output`` (the recording), and paths in the arguments.
+    The folders are the working folder, TMPDIR, the folder of ``output`` (the recording), and paths in the arguments. A
+    role is the use of a folder, such as ``TMPDIR`` or ``argument``.
     """
     by_device: dict[int, tuple[str, str]] = {}
     for role, path in _list_folders(argv, output):
@@ -246,8 +248,8 @@ class Room(NamedTuple):
 def rooms(used: Mapping[str, int], argv: Sequence[str], output: pathlib.Path) -> list[Room]:
     """Return the file systems that a run will write to on this machine.
 
-    ``used`` has the bytes that an earlier run wrote, perhaps on another machine, by role. If two roles have the same
-    file system on this machine, their bytes are added.
+    ``used`` is ``{role: bytes}``: the bytes that an earlier run wrote, perhaps on another machine. A role is the use of
+    a file system, such as ``TMPDIR``. If two roles have the same file system on this machine, their bytes are added.
     """
     folders: dict[str, str | pathlib.Path] = dict(_list_folders(argv, output))
     folders.update(file_systems(argv, output))
@@ -294,7 +296,7 @@ class Requirement(NamedTuple):
 
     memory: int
     disks: Mapping[str, int]
-    """Disk space that an earlier run used, by role of the file system (``nncftools.session.model.FileSystem``)."""
+    """Disk space that an earlier run used: ``{role: bytes}``. A role is a file system's use, such as ``TMPDIR``."""
     is_bound: bool = False
     """True if the earlier run did not end by itself, so that a complete run may need more memory."""
 
@@ -312,7 +314,10 @@ def of_session(session: SessionData) -> Requirement | None:
 
 
 def of_forecast(result: Result) -> Requirement | None:
-    """Return the memory and disk space that a command with the whole model needs, from a forecast; None if unknown."""
+    """Return the memory and disk space that a command needs with the whole model; None if unknown.
+
+    ``result`` is a forecast from runs with only some of the model's layers.
+    """
     forecast = result.forecast
     if forecast is None:
         return None
@@ -410,10 +415,10 @@ class LimitedGroup:
 
 
 def remove(folder: pathlib.Path) -> None:
-    """Kill all processes of a group, free its page cache and remove the group, if the group exists.
+    """Kill all processes of a control group, free its page cache and remove the group, if the group exists.
 
-    Otherwise the parent group would take over the cache, and files that this run has read would not count in the next
-    run. Raises NncfToolsError.
+    If the page cache were not freed, the parent group would take over the cache, and files that this run has read would
+    not count in the next run. Raises NncfToolsError.
     """
     until_s = time.monotonic() + _REMOVE_WITHIN_S
     while folder.exists():
@@ -448,7 +453,7 @@ def pids_of(folder: pathlib.Path) -> list[int]:
 
 
 def own_name() -> str:
-    """Return the first part of the names of this process's groups: prefix, PID and start of the process."""
+    """Return the first part of the names of control groups that this process makes: a prefix, the PID and the start."""
     return f"{PREFIX}{os.getpid()}-{_start_of(os.getpid())}"
 
 
@@ -486,7 +491,7 @@ def files_of(pids: Iterable[int]) -> set[str]:
 
 
 _BESIDE = "nncf-tools"
-"""Name of the group to which this process moves."""
+"""Name of the group to which this process moves if its own group must contain groups with limits."""
 _SCOPE = ["systemd-run", "--user", "--scope", "--quiet", "--property=Delegate=yes"]
 """Runs a command in a new group that is delegated to this user (systemd.resource-control(5))."""
 _LONGEST_S = 10
@@ -512,7 +517,7 @@ def _try_out(parent: ParentGroup) -> ParentGroup:
 
 
 def _make_delegated_room(own: pathlib.Path) -> ParentGroup:
-    """Move this process out of its own group, so that groups with limits can be made there.
+    """Move this process out of its own control group, so that this group can contain groups with limits.
 
     Raises OSError if the group is not delegated to this user.
     """
@@ -550,7 +555,10 @@ def start_in_scope() -> None:
 
 
 def remove_leftovers(parent: ParentGroup) -> list[str]:
-    """Remove groups that killed searches left behind, and kill the processes in them. Return the folders."""
+    """Remove control groups that nncf-tools left behind when it was killed, and kill the processes in these groups.
+
+    Return the folders of the removed groups.
+    """
     top = pathlib.Path(parent.folder)
     folders = list(top.glob(f"{PREFIX}*"))
     if top.name.startswith(PREFIX):

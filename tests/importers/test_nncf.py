@@ -13,7 +13,7 @@ from nncftools.units import MemoryUnit
 from tests.importers.logs import NNCF, imported
 from tests.made_up import mib, session
 
-_RELATIVE = "some values are below zero, or the first is 0: all are read as changes since an unknown first sample"
+_RELATIVE = "some values are below zero, or the first is 0: all count as differences from an unknown first value"
 
 
 @pytest.mark.parametrize(
