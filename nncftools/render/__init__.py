@@ -1,1 +1,1 @@
-"""Each module makes an output from a session, and does not know where the session comes from."""
+"""Each module turns a session (the data of a recorded run) into an output, such as a table, a picture or a page."""

@@ -1,4 +1,4 @@
-"""The code and the kinds of memory that made up a peak, a moment or a growth, and the memory that nobody saw.
+"""Lists the code and the kinds of memory of a peak, of a moment or of a growth, and the memory whose code is unknown.
 
 The output is text for a terminal (80 columns, no colour needed), or Markdown for a pull request.
 """
@@ -43,20 +43,22 @@ from nncftools.session.model import Frame, MappingGroup
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
 _SHARE = 0.01
-"""A part below this share of the memory has no row."""
+"""Code, processes and kinds of memory below this share of the memory have no row of their own."""
 _MOST = 60
 _DEEPEST = 12
 _TITLE = 200
 _PATH = 60
 _LISTED = 20
 _LEAST_NAME = 30
-"""The code column becomes the first column if fewer characters than these are left for the code."""
+"""If the other columns leave fewer characters than these for the code, the code column becomes the first column."""
 
 
 _ALMOST_ALL = 0.99
 """A caller and its callee share a row if the callee holds at least this share of the caller's memory."""
 _LESS_CERTAIN = 0.2
-"""A callee gets its own row if the certain share of its memory is smaller than the caller's by this number."""
+"""A callee gets its own row if the memory that certainly belongs to the callee is much smaller than the caller's: by
+more than this share of the caller's memory.
+"""
 
 
 class TreeRow(NamedTuple):
@@ -68,7 +70,7 @@ class TreeRow(NamedTuple):
     """The part of ``size`` that certainly belongs to these functions; None for memory without a stack."""
     label: str
     or_later: str = ""
-    """A function that ran later, if it may hold most of this memory instead."""
+    """The name of a later function that may hold most of this memory instead; empty if there is none."""
 
 
 def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
@@ -106,7 +108,7 @@ def _make_rows(node: Node, depth: int, least: float, caller: Frame | None) -> It
 
 
 def _follow_chain(node: Node) -> list[Node]:
-    """Return the node and the chain of callees that hold nearly the same memory with nearly the same certainty."""
+    """Return the node and its chain of callees, up to the last callee that shares a row with the node."""
     chain = [node]
     least = node.size * _ALMOST_ALL
     least_certain = node.certain - node.size * _LESS_CERTAIN
@@ -119,7 +121,7 @@ def _follow_chain(node: Node) -> list[Node]:
 
 
 def _join_frames(frames: Sequence[Frame], caller: Frame | None) -> str:
-    """Return the names of the first frame, of the caller of the last frame's library, and of the last frame."""
+    """Return the names of three frames: the first, the frame that called the last frame's library, and the last."""
     texts: list[str] = []
     previous = -1
     for index in sorted({0, calling_place(frames) or 0, len(frames) - 1}):
@@ -132,13 +134,13 @@ def _join_frames(frames: Sequence[Frame], caller: Frame | None) -> str:
 
 
 class BuildUpReport(NamedTuple):
-    """All texts and tables of a build-up, ready for output."""
+    """All texts and tables of a build-up (the code that made memory rise), ready for output."""
 
     title: str
     """The subject and the size: ``Peak at 0.98 s during Export: RSS 404 MiB``."""
     command: str
     lines: Sequence[tuple[str, str]]
-    """The summary lines below the headline: pairs of heading and text."""
+    """The summary lines below the title: pairs of heading and text."""
     tables: Mapping[str, Table]
     """Tables by title. Outputs leave out a table without rows."""
     notes: Sequence[str]
@@ -152,10 +154,11 @@ def build_up_report(
     at_s: float | None = None,
     between_s: tuple[float, float] | None = None,
 ) -> BuildUpReport:
-    """Return the build-up of the run's peak, of an operation's peak, of a moment, or of the growth between two moments.
+    """Return the code that made memory rise up to the peak of the run, or up to another point.
 
-    ``at_s`` is ``END`` for the end of the run. Raises UsageError if the operation is unknown or the moment is outside
-    the recording. Raises NncfToolsError if the session has no stacks.
+    The point is the peak of ``operation``, the moment ``at_s`` (``END`` for the end of the run), or the end of
+    ``between_s``. With ``between_s``, only the growth between the two moments is listed. Raises UsageError if the
+    operation is unknown or a moment is outside the recording. Raises NncfToolsError if the session has no stacks.
     """
     if session.snapshots is None:
         raise NncfToolsError("this session was recorded without stacks", remedy="stacks")
@@ -226,7 +229,7 @@ def _list_code(rise: BuildUp, unit: MemoryUnit) -> Table:
 
 
 def _list_processes(rise: BuildUp, session: Session, unit: MemoryUnit) -> Table:
-    """Return the table of the memory of each process; a single process has no table."""
+    """Return the table of the memory of each process; the table has no rows if there is only a single process."""
     sums: Counter[int | None] = Counter()
     for part in rise.parts:
         sums[part.process] += part.size
@@ -307,7 +310,10 @@ def _check_moment(at_s: float, session: Session) -> None:
 
 
 def _find_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
-    """Return title and build-up of the operation with this name; of several, the operation with the largest peak."""
+    """Return the title and the build-up of the operation with this name.
+
+    If several operations have this name, the operation with the largest peak is chosen.
+    """
     every = dict(zip(unique_names(session.operations), session.operations, strict=True))
     chosen = selected(name, every)
     if not chosen:

@@ -28,9 +28,9 @@ Figure = dict[str, Any]
 _SMALLEST = 0.01
 """Kinds of memory that never reach this share of the largest total are drawn together as "other"."""
 _NARROW_KIND = 0.008
-"""Width of a bar as a share of the run, if the memory after that moment is unknown."""
+"""Width of a bar of the kinds of memory, as a share of the run, if the memory after the reading is not known."""
 _TOLERANCE = 0.05
-"""Tolerance for RSS between two moments, as a share of their totals: see ``_is_known``."""
+"""RSS between two moments may be outside the totals of both moments by this share: see ``_is_known``."""
 _KIND_NAME = 32
 _FILE_COLOURS = ("#E69F00", "#F0E442", "#D55E00", "#332288", "#56B4E9")
 
@@ -57,11 +57,11 @@ _OTHER_FILES = _KINDS["other_files"]
 
 
 def kinds(session: Session, view: View, length_s: float, factor: float) -> list[Figure]:
-    """Return the kinds of memory as stacked bars, from the bottom up; return no bars if none covers the peak.
+    """Return the kinds of memory as stacked bars, from the bottom up; return no bars if no bar is at the RSS peak.
 
-    A bar begins when the mappings were read. The bar reaches the next moment if RSS stayed between the
-    totals of both moments; else the bar is narrow. With ``--from-zero`` there are no bars: the first sample would have
-    to be subtracted from each kind.
+    A bar begins at a moment when the memory mappings were read. If RSS stayed between the totals of this moment and of
+    the next, the bar is as wide as the time between both. Otherwise, the bar is narrow. With ``--from-zero`` there are
+    no bars: the first sample would have to be subtracted from each kind.
     """
     if view.from_zero or session.snapshots is None or not session.snapshots.mappings:
         return []
@@ -104,7 +104,10 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
 
 
 def _is_covered(session: Session, moments: Sequence[Kinds], widths_s: Sequence[float], near_s: float) -> bool:
-    """Return whether a bar covers the RSS peak or is at most ``near_s`` away; False if all bars are narrow."""
+    """Return whether a bar covers the RSS peak, or is at most ``near_s`` away from the peak.
+
+    If the peak is unknown, return True. If all bars are narrow, return False.
+    """
     peak = session.peak_place
     if peak is None:
         return True
@@ -117,7 +120,7 @@ def _is_covered(session: Session, moments: Sequence[Kinds], widths_s: Sequence[f
 
 
 def _is_known(session: Session, moment: Kinds, following: Kinds) -> bool:
-    """Return whether RSS stayed between the totals of two moments, or near these totals."""
+    """Return whether RSS stayed between the totals of two moments, or left this range by at most ``_TOLERANCE``."""
     if "rss" not in session.samples:
         return False
     first = bisect_left(session.samples.time_s, moment.at_s)
@@ -233,7 +236,7 @@ def _make_panels(session: Session, view: View, length_s: float, factor: float) -
 def _make_memory(session: Session, view: View, factor: float) -> list[Figure]:
     """Return the traces of the memory panel: metrics, ranks, limit, and a dot at the peak.
 
-    At first, the panel hides metrics that the view does not name, and metrics that are always 0.
+    At first, the panel hides metrics that the user did not choose, and metrics that are always 0.
     """
     samples = session.samples
     others = [name for name in samples.metrics if is_memory(name) and name not in view.metrics]
@@ -265,7 +268,10 @@ def _make_memory(session: Session, view: View, factor: float) -> list[Figure]:
 
 
 def _make_dot(line: MemoryLine, factor: float) -> Figure:
-    """Return a dot at the peak; for a high-water mark, also a bar over the time in which the peak was reached."""
+    """Return a dot at the peak.
+
+    If the peak is a high-water mark, add a bar over the time in which the peak was reached.
+    """
     at_s, size = line.peak
     start_s, end_s = line.mark or (at_s, at_s)
     dot = _make_line(
@@ -402,7 +408,7 @@ def _make_layout(panels: Sequence[_Panel], lanes: int, width: int) -> Figure:
 
 
 def _measure_legend(panel: _Panel, width: int) -> int:
-    """Return the height of a legend; many names are in columns."""
+    """Return the height of a legend in pixels. Names that do not fit into one line are arranged in columns."""
     names = [trace["name"] for trace in panel.traces if trace["name"]]
     widths = [_SYMBOL + _LETTER * len(name) for name in names]
     columns = max(1, int(width / max(widths)))

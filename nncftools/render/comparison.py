@@ -1,4 +1,4 @@
-"""The tables and sentences of a comparison, and the table of repeated runs of a command.
+"""The tables and sentences of a comparison of sessions, and the table of repeated runs of a command.
 
 The short form of a comparison has an answer, at most ten rows of figures, and the settings that differ. The long form
 has all figures. The table of repeated runs has median, smallest, largest and spread of each figure.
@@ -25,7 +25,7 @@ from nncftools.render.view import brief_label, clip
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, seconds_text, shortened
 
 Judged = tuple[Comparison, Sequence[Verdict]]
-"""A comparison and the results of the gates."""
+"""A comparison and the results of its gates (limits for figures, such as ``peak_rss>1GiB``)."""
 Write = Callable[[float], str]
 """A function that writes a number in a fixed unit, without the name of the unit."""
 
@@ -48,7 +48,7 @@ _TIME_UNITS = (
 """Units of time: the smallest time that is written in the unit, the length of the unit in seconds, and the name."""
 _SMALLEST_SHOWN_P = 0.001
 _MANY_TIMES_P = 900
-"""Changes from this number of per cent on are written as a factor: ``12×``."""
+"""A change of at least this percentage is written as a factor: ``12×``."""
 _THOUSAND_TIMES_P = 99_899.5
 
 
@@ -176,7 +176,7 @@ def _make_text_table(headings: Iterable[str], texts: Iterable[Iterable[str]], mo
 
 
 def gates(verdicts: Sequence[Verdict]) -> Table:
-    """Return the table with the results of gates."""
+    """Return the table with the results of gates (limits for figures, such as ``peak_rss>1GiB``)."""
     rows = []
     for verdict in verdicts:
         cells = [
@@ -189,7 +189,7 @@ def gates(verdicts: Sequence[Verdict]) -> Table:
 
 
 def runs_text(runs: Sequence[Run]) -> str:
-    """Return the names of runs; of a large group, only the first and the last name."""
+    """Return the names of runs; for more than three runs, only the first and the last name."""
     titles = [run.title for run in runs]
     if len(titles) == 1:
         return titles[0]
@@ -198,9 +198,9 @@ def runs_text(runs: Sequence[Run]) -> str:
 
 
 def _select_operations(operations: Iterable[ComparedOperation]) -> tuple[list[ComparedOperation], int]:
-    """Return the operations that changed most, in the order of the run, and the number of the other operations.
+    """Return the operations that changed most, in the order of the run, and the number of operations that changed less.
 
-    Operations that a side lacks do not count.
+    Only operations that ran on both sides are returned or counted.
     """
     both = [operation for operation in operations if operation.base_runs and operation.new_runs]
 
@@ -216,7 +216,10 @@ def _select_operations(operations: Iterable[ComparedOperation]) -> tuple[list[Co
 
 
 def _write_title(operation: ComparedOperation, comparison: Comparison) -> str:
-    """Return the name and the function of an operation; if not all runs have the operation, also how many do."""
+    """Return the name and the function of an operation.
+
+    If some runs do not have the operation, the text also says how many runs have the operation.
+    """
     function = _write_function(operation)
     name = _write_name(operation) + (f"  {function}" if function else "")
     base = len(comparison.base)
@@ -257,7 +260,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
     if not comparison.is_of_groups and any(peaks):
         yield f"RSS peak of base {peaks[0] or UNKNOWN}, of new {peaks[1] or UNKNOWN}"
     if any(stack.is_within_bounds for stack in comparison.stacks or ()):
-        yield f"{_UNCERTAIN} code: both sides may be equal, because a part is not certain"
+        yield f"{_UNCERTAIN} code: both sizes may be equal, because they are not exactly known"
     yield from _list_names("only in base", [figure.label for figure in comparison.only_base])
     yield from _list_names("only in new", [figure.label for figure in comparison.only_new])
     yield from only_one_side(comparison)
@@ -295,10 +298,10 @@ _SETTING = 80
 _BRIEF_FUNCTION = 30
 _PLACE = 100
 _MOST = 0.5
-"""Code that holds at least this share of the change of the peak is named as the cause."""
+"""Code is named as the cause if its memory changed by at least this share of the change of the peak."""
 _PEAK_RSS = "peak_rss"
 _COLUMNS = 5
-"""Number of columns if there is no column for p-values."""
+"""Number of columns after the name in a table of figures that has no column for p-values."""
 _OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", compared_figures.MODEL_SIZE)
 _HOST = "host"
 _HOSTS = "The runs were on different hosts"
@@ -359,17 +362,18 @@ def _describe_change(comparison: Comparison, difference: Difference, unit: Memor
 
 
 _WHOLE = 1.05
-"""Code with up to this share of the change is said to hold most of the change, because sizes are estimates.
+"""If the memory of the code changed by up to this multiple of the peak's change, the text says "most of it".
 
-Code with a larger share is said to hold all of the change.
+If the memory changed by more, the text says "all of it". The limit is above 1 because sizes are estimates.
 """
 
 
 def _describe_owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) -> str:
-    """Return the code that holds most of the change of the RSS peak; empty if no code does.
+    """Return the code whose memory caused most of the change of the RSS peak; empty if there is no such code.
 
-    The code is a single line. If no line holds enough, the code is a function of the program, with all lines that the
-    function runs. If the code grew by more than the peak, the text says that other code holds less than before.
+    The code is a single line. If no line caused enough, the code is a function of the program, with all lines that the
+    function runs. If the memory of the code grew by more than the peak, the text says that other code holds less than
+    before.
     """
     lines = []
     owners: dict[object, list[GrownStack]] = {}
@@ -394,7 +398,7 @@ def _describe_owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) 
 
 
 def gate_text(verdicts: Sequence[Verdict]) -> str:
-    """Return how many gates failed: ``1 of 2 gates failed``; empty if there are no gates."""
+    """Return how many gates (limits for figures) failed: ``1 of 2 gates failed``; empty if there are no gates."""
     failed = sum(not verdict.passed for verdict in verdicts)
     number = len(verdicts)
     if not verdicts:
@@ -407,8 +411,8 @@ def gate_text(verdicts: Sequence[Verdict]) -> str:
 def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
     """Return the table of the run's main figures, and of operations that changed by more than noise.
 
-    Changes by more than noise are bold. A row names the function of an operation if both sides called the same
-    function; different functions are listed among the settings.
+    Changes by more than noise are bold. If both sides of an operation called the same function, the row names the
+    function. If the functions differ, the table of ``settings`` lists them.
     """
     devices = [name for name in comparison.figures if name.startswith(f"peak_{DEVICE_MEMORY}@")]
     names = dict.fromkeys((_choose_peak(comparison.figures) or "", *devices, *_OF_RUN))
@@ -438,7 +442,8 @@ def _make_brief_row(difference: Difference, unit: MemoryUnit, label: str, functi
 def _select_changed(comparison: Comparison, most: int) -> list[tuple[ComparedOperation, Difference]]:
     """Return the peaks and durations of operations that changed by more than noise, in the order of the run.
 
-    If there are more than ``most``, return the changes that are the largest shares of the whole run's figure.
+    If there are more than ``most`` such changes, return the largest. A change is measured as a share of the peak or the
+    duration of the whole run.
     """
     names = [name for name in (_choose_peak(comparison.figures), DURATION) if name in comparison.figures]
     changed = []
@@ -466,15 +471,15 @@ def settings(comparison: Comparison) -> Table:
 
 
 def _choose_peak(figures: Iterable[str]) -> str | None:
-    """Return the name of the RSS peak, or else of the peak of the first memory metric; None without memory metrics."""
+    """Return the key of the RSS peak, or else of the peak of the first memory metric; None without memory metrics."""
     peaks = [name for name in figures if name.startswith(compared_figures.PEAK)]
     return _PEAK_RSS if _PEAK_RSS in peaks else next(iter(peaks), None)
 
 
 def name_runs(runs: Sequence[Run]) -> Sequence[str]:
-    """Return a name for each run: the names that the user gave, or else file names.
+    """Return a name for each run: the name that the user gave, or else the file name.
 
-    If two names are equal, use file names.
+    If two of these names are equal, return the file names of all runs.
     """
     files = [run.title.removesuffix("/session.json") for run in runs]
     names = [run.name or file for run, file in zip(runs, files, strict=True)]

@@ -82,7 +82,7 @@ def _render_brief(comparison: Comparison, unit: MemoryUnit) -> Iterator[Renderab
 
 
 def _add_star(row: Row) -> Row:
-    """Return a row with the function below the name; if the change is bold, also with a star."""
+    """Return a row with the name of the function below the label. If the change is bold, add a star to the change."""
     name, base, new, change, *others = row.cells
     if change.is_strong:
         change = change._replace(text=f"{change.text[:-1]}{_STARRED}")

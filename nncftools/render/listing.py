@@ -54,7 +54,8 @@ class Fill:
 _COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#D55E00", "#F0E442", "#332288", "#3B3B3B")
 """Colours in the order of ``KINDS``: seven of Okabe and Ito, Tol's indigo, and a grey for Okabe and Ito's black.
 
-For every kind of colour blindness, any two colours differ at least as much as the two closest colours of Okabe and Ito.
+In Okabe and Ito's palette, the two most similar colours differ by some distance. Any two colours here differ at least
+as much, for every kind of colour blindness.
 """
 FILLS = tuple(
     Fill(colour, hatch)
@@ -127,7 +128,7 @@ _LONGEST_TEXT = 200
 _LONG_NAME = 20
 """Names of at most this number of characters are never shortened."""
 _MOST_LONG_NAMES = 1000
-"""A run with more names than this has no short names, because a reader could not distinguish them."""
+"""If a run has more names than this, no names are shortened, because a reader could not distinguish the short names."""
 _SMALL = 0.01
 PARALLEL = "parallel"
 _WITHOUT_END = (UNFINISHED, END_UNKNOWN)
@@ -149,7 +150,7 @@ class NumberedOperation:
     process: str = ""
     """The process; empty unless other processes ran operations at the same time."""
     short_name: str = ""
-    """The name without the beginning that other names share; empty if the name is not shortened."""
+    """The name without the beginning that it shares with other names; empty if the name is not shortened."""
 
     @property
     def title(self) -> str:
@@ -217,7 +218,7 @@ def figures_by_key(operation: Operation) -> dict[str, float | None]:
 
 
 def estimates_by_key(operation: Operation) -> dict[str, bool]:
-    """Return whether RSS at the start, RSS at the end and their difference are estimates, by key in documents."""
+    """Return whether RSS at the start, RSS at the end, and the change of RSS are estimates: ``{key: is_estimate}``."""
     rss = operation.of("rss")
     return {
         "rss_start_is_estimate": rss.start_is_estimate,
@@ -268,7 +269,7 @@ def explain_rows(rows: Sequence[NumberedOperation]) -> list[str]:
 
 
 def short_names(operations: Sequence[Operation]) -> dict[str, str]:
-    """Return the short names by full name: without the beginning that other names share."""
+    """Return short names, without the beginning that a name shares with other names: ``{full name: short name}``."""
     names = {operation.name: clip(operation.name, _LONGEST_TEXT) for operation in operations}
     long = {name: text for name, text in names.items() if len(text) > _LONG_NAME}
     if len(names) > _MOST_LONG_NAMES or not long:
@@ -279,10 +280,11 @@ def short_names(operations: Sequence[Operation]) -> dict[str, str]:
 
 
 def note_peak(operations: Iterable[Operation], session: Session) -> dict[int, str]:
-    """Return notes about the peak, such as ``<- peak``, by ``id()`` of the operation.
+    """Return notes about the RSS peak, such as ``<- peak``: ``{id(operation): note}``.
 
-    An operation that holds or may hold the peak has a note; of nested operations, only the innermost. If no
-    operation holds the peak, the nearest operation has the note ``<- peak just after`` or ``<- peak just before``.
+    An operation has a note if the peak was, or may have been, during this operation. If nested operations qualify, only
+    the innermost has a note. If the peak was outside all operations, the nearest operation has the note ``<- peak just
+    after`` or ``<- peak just before``.
     """
     every = list(operations)
     peak = session.peak_place
@@ -302,10 +304,10 @@ def note_peak(operations: Iterable[Operation], session: Session) -> dict[int, st
 
 
 def drop_small(rows: Sequence[NumberedOperation], session: Session) -> list[NumberedOperation]:
-    """Return the rows without operations of less than 1 % of the time and less than 1 % of the memory.
+    """Return the rows without small operations: less than 1 % of the time and less than 1 % of the memory.
 
-    Operations that hold or may hold the peak remain. All rows remain if only a single operation is small, or if the
-    small operations took more time than the others.
+    An operation stays if the peak was, or may have been, during this operation. All rows stay if only a single
+    operation is small, or if the small operations took more time than the others.
     """
     peak = session.peak_place
     nearest = None if peak is None else peak.nearest
@@ -360,9 +362,9 @@ _FEW_IN_A_ROW = 12
 
 
 def list_operations(operations: Sequence[Operation], depth: int) -> list[Operation]:
-    """Return the operations of the outer ``depth`` levels; inner operations follow the outer operation.
+    """Return the operations of the ``depth`` outermost nesting levels. Inner operations follow their outer operation.
 
-    If an operation contains many calls of the same function, a single row has their number, total time and
+    If an operation contains many calls of the same function, one row combines these calls: their number, total time and
     longest call. Many consecutive outermost calls of the same function are combined, too.
     """
     shown = [operation for operation in operations if operation.depth < depth]
@@ -398,9 +400,10 @@ _MOST_NESTED = 2000
 
 
 def with_inner_levels(session: Session, depth: int) -> list[NumberedOperation]:
-    """Return the operations of the outer ``depth`` levels and of the levels inside them.
+    """Return the operations of the ``depth`` outermost nesting levels, and operations of deeper levels.
 
-    An operation of an inner level has the same fill as an outer operation with the same name.
+    Deeper levels are returned up to ``_MOST_LEVELS`` levels and ``_MOST_NESTED`` operations. An operation of a deeper
+    level has the same fill as an outer operation with the same name.
     """
     counts = Counter(operation.depth for operation in session.operations)
     deepest = min(max(counts, default=-1) + 1, _MOST_LEVELS)

@@ -42,9 +42,9 @@ _TITLE = 60
 _FUNCTION = 140
 _LONGEST = 300
 _MOST_SPREADS = 6
-"""Below the table are the durations and peaks of repeated calls, for at most this number of rows."""
+"""Largest number of lines below the table with the durations and peaks of repeated calls."""
 _LEAST_DETAILS = 12
-"""Details are left out if fewer characters than these are free."""
+"""The details of an operation are left out if there is room for fewer characters than these."""
 _NOT_ZERO = set("123456789")
 _FIRST = 5
 """Number of columns that every table has: number, name, peak, change, duration."""
@@ -74,7 +74,7 @@ def select_longest(
 ) -> tuple[list[NumberedOperation], str]:
     """Return the ``most`` longest operations in the order of the run, and a text about operations that are left out.
 
-    Small operations are left out first. The operation that holds the peak always stays.
+    Small operations are left out first. The operation during which the RSS peak was reached always stays.
     """
 
     def rank(row: NumberedOperation) -> tuple[bool, float]:
@@ -110,7 +110,10 @@ def _make_gap_row(gap: Operation, session: Session) -> NumberedOperation:
 
 
 def _write_finding(session: Session, view: View) -> str:
-    """Return a sentence about calls below the listed levels, if they took most of the time; else an empty text."""
+    """Return a sentence about calls in nesting levels that the table does not list.
+
+    The text is empty if these calls did not take most of the time.
+    """
     hidden = hidden_time(session, view.depth)
     if hidden is None:
         return ""
@@ -171,9 +174,9 @@ def make_table(
 
 
 def _write_spreads(row: NumberedOperation, unit: MemoryUnit) -> str:
-    """Return the smallest, largest and median duration and peak of the calls in a row.
+    """Return the smallest, largest and median duration and peak of the repeated calls that a row combines.
 
-    If these are unknown, the text has the longest duration only.
+    If none of these figures is known, the text has only the longest duration.
     """
     texts = []
     for name, spread in row.operation.spreads.items():
@@ -186,7 +189,7 @@ def _write_spreads(row: NumberedOperation, unit: MemoryUnit) -> str:
 
 
 def _note_rows(rows: Sequence[NumberedOperation], session: Session) -> dict[int, str]:
-    """Return the notes about the peak, such as ``<- peak``, by ``id()`` of the operation."""
+    """Return the notes about the peak, such as ``<- peak``: ``{id(operation): note}``."""
     notes = note_peak((row.operation for row in rows if row.number), session)
     peak = session.peak_place
     if not notes and peak is not None:
@@ -244,7 +247,7 @@ def _make_columns(
 def _select_metrics(session: Session, view: View, *, is_brief: bool) -> list[str]:
     """Return the metrics for the columns after CPU.
 
-    A brief table has the devices and the metrics that the user named.
+    A brief table has the metrics that the user named, and the memory of devices, such as GPUs.
     """
     names = [] if is_brief else list(metrics.of_operations(session.samples.metrics))
     names += view.asked

@@ -1,6 +1,7 @@
-"""The picture of a comparison: memory over time of all runs, with a colour for each group, and the differences.
+"""The picture of a comparison: the memory of all runs over time, and the differences between the groups of runs.
 
-Above the picture, each side has a band with its operations. The same name has the same colour in all bands.
+Each group has a colour. Above the picture, each group has a band with its operations. An operation's name has the same
+colour in all bands.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from nncftools.render.view import View, clip, label
 from nncftools.units import MemoryUnit, seconds_text
 
 Group = tuple[str, Sequence["Curve"]]
-"""The name of a group, and the curves of the runs."""
+"""The name of a group of runs, and the curve of each run."""
 _MOST = 200
 """Largest number of drawn operations of a run; the longest are drawn."""
 _BYTES = View([], MemoryUnit.B)
 _NAME = 90
 _MOMENTS = 1000
-"""Number of points of a median or a difference."""
+"""Number of points of a median curve or a difference curve."""
 _MOST_BANDS = 4
-"""If there are more groups than these, no bands are drawn: a reader could not distinguish them."""
+"""If there are more groups than this, the picture has no bands, because a reader could not distinguish the groups."""
 _MOST_DIFFERENCES = 4
 _WIDTH = 10.0
 """Width of the picture in inches; the sizes below are in inches, too."""
@@ -151,9 +152,9 @@ def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.P
 
 
 def _make_bands(groups: Sequence[Sequence[Curve]], length_s: float) -> list[Band]:
-    """Return a band for each side, with the operations of the side's run of median duration.
+    """Return a band for each group, with the operations of the group's run of median duration.
 
-    There are no bands if no run has operations, or if there are too many sides.
+    There are no bands if these runs have no operations, or if there are too many groups.
     """
     sides = []
     for runs in groups:
@@ -200,7 +201,11 @@ def _write_change(base: float, new: float, difference: str) -> str:
 
 
 def _draw_group(axes: Axes, name: str, lines: Sequence[MemoryLine], unit: MemoryUnit, *, look: tuple[str, str]) -> None:
-    """Draw a group: a single run with the peak, or the median of several runs and the area from smallest to largest."""
+    """Draw the curve of a group of runs.
+
+    For a single run, draw the run and its peak. For several runs, draw the median, and the area from the smallest to
+    the largest memory.
+    """
     colour = look[0]
     sizes = [line.peak_size for line in lines]
     text = f"peak {unit.label(median(sizes))}"
@@ -221,7 +226,10 @@ def _draw_group(axes: Axes, name: str, lines: Sequence[MemoryLine], unit: Memory
 
 
 def _find_median(lines: Sequence[MemoryLine]) -> Line:
-    """Return the line of a single run; of several runs, the median while all of them ran."""
+    """Return the line of a single run.
+
+    For several runs, return the median over the time in which all runs were running.
+    """
     if len(lines) == 1:
         return lines[0][:2]
     moments, together = _align([line[:2] for line in lines])
@@ -229,7 +237,7 @@ def _find_median(lines: Sequence[MemoryLine]) -> Line:
 
 
 def _align(lines: Sequence[Line]) -> Line:
-    """Return moments at which all runs ran, and the memory of each run at these moments."""
+    """Return moments at which all runs were running, and an array with the memory of each run at these moments."""
     known = []
     for time, value in lines:
         is_known = ~np.isnan(value)
@@ -241,7 +249,7 @@ def _align(lines: Sequence[Line]) -> Line:
 
 
 def _subtract_first(groups: Sequence[Sequence[MemoryLine]]) -> list[Line]:
-    """Return the memory of each group but the first, minus the memory of the first group, while both ran."""
+    """Return the memory of each other group minus the memory of the first group, while both were running."""
     if not 1 < len(groups) <= _MOST_DIFFERENCES:
         return []
     first, *others = map(_find_median, groups)

@@ -92,7 +92,7 @@ def report(session: Session, view: View) -> bytes:
 
 
 def _write_texts(session: Session, view: View) -> dict[str, str]:
-    """Return the HTML above the chart, by placeholder in ``page.html``."""
+    """Return the HTML above the chart: ``{placeholder in page.html: HTML}``."""
     title = write_title(session, view, _TITLE)
     verdict = peak_lines.explain_verdict(session, view.unit)
     failure = session_tables.failure(session)
@@ -116,7 +116,10 @@ def _write_texts(session: Session, view: View) -> dict[str, str]:
 
 
 def _write_flame_texts(flame: dict[str, Any] | None) -> dict[str, str]:
-    """Return the HTML above the flame graph, by placeholder in ``page.html``. Without stacks, the section is hidden."""
+    """Return the HTML above the flame graph: ``{placeholder in page.html: HTML}``.
+
+    Without stacks, the section is hidden.
+    """
     if flame is None:
         return {"HIDDEN": "hidden", "BUILDUP": "", "PACKAGES": ""}
     packages = [f"<span>{_draw_swatch(colour)}{escape(name)}</span>" for name, colour in flame["legend"].items()]
@@ -128,7 +131,7 @@ def _draw_swatch(colour: str) -> str:
 
 
 def _write_tables(session: Session, view: View, rows: Sequence[NumberedOperation], factor: float) -> dict[str, str]:
-    """Return the HTML of the tables, by placeholder in ``page.html``.
+    """Return the HTML of the tables: ``{placeholder in page.html: HTML}``.
 
     ``factor`` is the chart's time unit in seconds.
     """
@@ -143,8 +146,9 @@ def _write_tables(session: Session, view: View, rows: Sequence[NumberedOperation
 
 
 def _write_operations(every: Sequence[NumberedOperation], session: Session, view: View, factor: float) -> str:
-    """Return the table of operations; each row names the lane in the chart, and the full name of a shortened name.
+    """Return the table of operations as HTML.
 
+    Each row has two attributes: the operation's lane in the chart, and the full name if the row has a shortened name.
     The table has the longest operations of the outer levels, and all operations inside these.
     """
     outer = [row for row in every if row.operation.depth < view.depth]

@@ -1,4 +1,4 @@
-"""The picture of a profiled run: the code that held the peak, memory and CPU over time, and a table of operations."""
+"""The picture of a profiled run: code whose memory made up the peak, memory and CPU over time, table of operations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MOST_IN_A_COLUMN = 3
 
 
 def _draw_run(axes: Axes, session: Session, view: View) -> None:
-    """Draw RSS with the recorded parts; if RSS was not recorded, draw the first metric of ``view``.
+    """Draw RSS and its recorded parts, such as ``anon`` and ``file``; without RSS, draw the first metric of ``view``.
 
     With ``--from-zero``, no parts are drawn: the first sample would have to be subtracted from each part.
     """
@@ -156,7 +156,7 @@ _PALE = 0.4
 
 
 def _measure_table(table: Table) -> float:
-    """Return the height of a table with the lines below; 0 if the table has no rows."""
+    """Return the height of a table and the notes below it, in inches; 0 if the table has no rows."""
     lines = len(table.rows) + len(_list_notes(table))
     return _HEADER + _ROW * lines if table.rows else 0.0
 

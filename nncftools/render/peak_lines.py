@@ -1,7 +1,7 @@
-"""The texts about the peak for all outputs: headline, code that held the memory, limit, further lines, verdict.
+"""The texts about the peak for all outputs: headline, code that held the memory, limit, and why the command died.
 
-Pictures take the memory curve and the peak from here, so that all show the same peak. Lines are pairs of heading and
-text; each output formats them.
+Pictures take the memory curve and the peak from here, so that all outputs show the same peak. Most texts are pairs of
+heading and text; each output formats the pairs.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _PROCESS = 32
 _MOSTLY = 0.95
 """A size is written without ``~`` if at least this share of the bytes is certain."""
 _NAMED = 0.01
-"""A part of a row is named only if the part is at least this share of the peak."""
+"""A row that is not code lists its parts, such as packages. Parts below this share of the peak are not listed."""
 _MOST_PARTS = 4
 _MOST_HOLDERS = 4
 _IF_NAMED = {"anon", "file", "shmem", "swap", "system"}
 """Metrics whose peaks are shown only if the user names them: parts of RSS, and memory of the whole machine."""
 _PYTHON = "python"
-"""Name of Python's own package. This package is never named as a part of a row."""
+"""Name of Python's own package. This package is never listed as a part of a row."""
 _NEAR = 0.5
 """RSS is near a limit if the peak is above this share of the limit."""
 
@@ -92,13 +92,13 @@ def _write_shared_peak(session: Session, unit: MemoryUnit) -> str:
 
 
 class HolderRow(NamedTuple):
-    """A row about code or other memory that held a part of the peak."""
+    """A row about a part of the memory at the peak, such as a line of code or the imported packages."""
 
     size: str
     """The size, after a ``~`` if most of the size is not certain."""
     label: str
     text: str
-    """The line of code, or the parts of the row; empty if other code may hold the memory."""
+    """The line of code, or the parts of a row that is not code, with sizes; empty if other code may hold the memory."""
     is_source: bool = False
     """Whether ``text`` is a line of code."""
 
@@ -148,7 +148,7 @@ def _make_row(holder: Holder, whole: int, unit: MemoryUnit) -> HolderRow:
 
 
 def doubt(label: str, or_later: str) -> str:
-    """Return the label; if a later function may hold the memory instead, also the name of that function."""
+    """Return the label. If a function that ran later may hold the memory instead, add the name of that function."""
     return f"{label}, or {or_later}, which ran later" if or_later else label
 
 
@@ -194,7 +194,7 @@ class MemoryLine(NamedTuple):
     span_s: tuple[float, float] | None
     """Start and end of the time in which the peak occurred; None if unknown."""
     mark: tuple[float, float] | None
-    """Equals ``span_s`` if the peak is a high-water mark above all samples; else None."""
+    """Equals ``span_s`` if the peak was measured as a high-water mark, and is above all samples; else None."""
     peak_text: str
     """Label of the peak: ``RSS peak 300.0 MiB at 0.500 s``."""
 
@@ -272,7 +272,7 @@ def choose_drawn_limit(session: Session, view: View) -> DrawnLimit | None:
 
 
 def _find_limit(session: Session) -> tuple[Effective | None, int]:
-    """Return the limit, None if unknown, and the RSS peak in bytes."""
+    """Return the memory limit and the RSS peak in bytes. The limit is None if unknown."""
     low = session.rss_peak.low
     if low is None or session.from_zero:
         return None, 0

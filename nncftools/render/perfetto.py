@@ -36,7 +36,7 @@ MOST_SLICES = 50_000
 
 
 class StackSlice(NamedTuple):
-    """A frame that was seen at the same depth of a thread's stack from ``from_s`` to ``to_s`` (since the start)."""
+    """A frame that was seen at the same depth of a stack, from ``from_s`` to ``to_s`` seconds after the start."""
 
     frame: Frame
     from_s: float
@@ -110,9 +110,9 @@ _OF_OPERATION = ("call", "arguments", "saved", "source", "error", "cpu_s", "cpu_
 
 
 def report(session: Session, view: View) -> bytes:
-    """Return the trace in UTF-8, in bytes and in microseconds since the start; without unknown values.
+    """Return the trace as JSON in UTF-8. Memory is in bytes, time in microseconds since the start.
 
-    The trace has all metrics, and the operations of all levels.
+    The trace has all metrics, and the operations of all levels. Unknown values are left out.
     """
     title = shortened(view.title or session.name or command_text(session), _NAME)
     facts = _JSON.encode(_describe_run(session, title))
@@ -141,7 +141,7 @@ def _describe_run(session: Session, title: str) -> dict[str, Any]:
 
 
 def _make_events(session: Session, title: str) -> Iterator[Event]:
-    """Yield the events of the run with the counters, then of the ranks of a job, then of each process.
+    """Yield the events of the whole run, of the ranks of a job, and of each process, in this order.
 
     The events of an operation belong to the operation's process, or to the run if the process is unknown.
     """
@@ -346,7 +346,7 @@ def _make_stacks(session: Session, process: int | None, pid: int, spare: Iterato
 
 
 def _make_peaks(session: Session, run: int) -> Iterator[Event]:
-    """Yield an instant event for the peak of each memory metric: at the time when the peak had certainly occurred."""
+    """Yield an instant event for the peak of each memory metric, at the end of the time in which the peak occurred."""
     for name, peak in session.peaks.items():
         if is_memory(name) and peak.span_s is not None:
             yield {

@@ -28,11 +28,13 @@ _TITLE = 180
 _TITLE_LINE = 95
 _NAME = 30
 _BESIDE_PEAK = 1.2
-"""If the limit is less than this multiple of the peak, the text about the peak is above the limit."""
+"""The text about the peak is normally just above the peak. If the limit is less than this multiple of the peak, the
+text is above the line of the limit instead.
+"""
 _ABOVE_PEAK = 1.24
 """Upper end of the axis as a multiple of the largest value, so that the text about the peak has room."""
 _ABOVE_BAND = 6
-"""Distance between band and title, in points."""
+"""Distance between the band of operations and the title, in points."""
 _POINTS = 72
 """Points per inch."""
 

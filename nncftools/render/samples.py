@@ -34,7 +34,10 @@ _NOTHING = "No measurements recorded.\nThe recording ended before the first samp
 
 
 def memory_log_report(session: Session, view: View) -> dict[str, Callable[[pathlib.Path], None]]:
-    """Return functions that write a log and a picture for each metric, by file name (the names of NNCF's monitor)."""
+    """Return functions that write a log and a picture for each metric: ``{file name: function}``.
+
+    The file names are those that NNCF's memory monitor uses.
+    """
     from nncftools.render import plot
 
     files: dict[str, Callable[[pathlib.Path], None]] = {}
@@ -84,7 +87,9 @@ def write_rows(
 
 
 _ROWS = 10_000
-"""Number of rows that are converted to text at a time; a limit, because each cell is a Python object."""
+"""Number of rows that are converted to text at a time. More rows need more memory, because each cell is a Python
+object.
+"""
 
 
 def csv_report(session: Session, _view: View) -> str:

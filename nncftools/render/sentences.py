@@ -59,8 +59,8 @@ class Performers:
 class _Level:
     """The operations of one nesting level, in the order of their starts.
 
-    After each operation, the level stores the latest end so far, the PID of the operation that ends then, and the
-    latest end of operations with any other PID.
+    For each operation, ``_latest`` has three values about this and all earlier operations: the latest end, the PID of
+    the operation with this end, and the latest end among operations with any other PID.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ _SHORTEST_END = 6
 def without_shared_start(names: Iterable[str]) -> dict[str, str]:
     """Return each name without the beginning that other names have, too: ``…layer_3.mlp``.
 
-    The cut beginning is as long as possible, but each rest must differ from the end of any other name. Names are cut
+    The removed beginning is as long as possible, but no other name may end with the text that remains. Names are cut
     after ``.``, ``/`` or ``:``. If this is impossible, a name is cut between words.
     """
     every = list(dict.fromkeys(names))
@@ -138,7 +138,7 @@ _NAME = 40
 _LONGEST = 400
 """Names with at least this number of characters are not compared with each other."""
 _MOST_NAMES = 1000
-"""If a run has more names than these, no names are compared."""
+"""If a run has more names of operations than this, no names are compared."""
 _MOST_LEVELS = 10
 """Largest number of levels in a path of nested operations; from a longer path, the middle is removed."""
 _MOST_RIVALS = 2
@@ -207,7 +207,10 @@ def _join_path(names: list[str]) -> str:
 
 
 def _describe_rivals(peak: PeakPlace, name_operation: Callable[[Operation], str]) -> str:
-    """Return the other operations that may hold the peak: ``, or in Saving``. Their own peaks are not exactly known."""
+    """Return the other operations in which the peak may have been: ``, or in Saving``.
+
+    The own peaks of these operations are not exactly known.
+    """
     names = []
     for rival in peak.rivals:
         is_around = any(rival is operation for operation in peak.path)
@@ -243,7 +246,10 @@ def brief_where_text(session: Session) -> str:
 
 
 def where_reached(session: Session, level: int, at_s: float) -> str:
-    """Return the operation in which RSS reached ``level`` bytes; ``at_s`` is the time of the first such sample."""
+    """Return the operation in which RSS reached ``level`` bytes.
+
+    ``at_s`` is the time of the first sample with at least ``level`` bytes.
+    """
     times = session.samples.time_s
     before_s = times[max(0, bisect_left(times, at_s) - 1)] if len(times) else at_s
     reached = Peak(
@@ -258,7 +264,10 @@ def where_reached(session: Session, level: int, at_s: float) -> str:
 
 
 def _shorten_names(peak: PeakPlace, session: Session) -> dict[str, str]:
-    """Return the names without their shared beginnings; nothing if all names near the peak are short."""
+    """Return the names without their shared beginnings: ``{name: short name}``.
+
+    The dictionary is empty if all names of operations near the peak are short.
+    """
     operations = [*peak.path, *peak.either, *peak.rivals]
     if peak.nearest is not None:
         operations.append(peak.nearest)
@@ -269,7 +278,7 @@ def _shorten_names(peak: PeakPlace, session: Session) -> dict[str, str]:
 
 
 def _describe_either(peak: PeakPlace, names: Sequence[str]) -> str:
-    """Return the operations that may hold the peak, as they all ran in the time of the peak: ``in Export or Save``."""
+    """Return the operations in which the peak may have been, because they ran at that time: ``in Export or Save``."""
     first = peak.either[0]
     last = peak.either[-1]
     if len(names) == 1 and first.end_s < peak.to_s:
@@ -285,14 +294,17 @@ def _describe_either(peak: PeakPlace, names: Sequence[str]) -> str:
 
 
 _EXCESS = 0.02
-"""A warning says that the peak was between two samples, if the peak exceeds the largest sample by this share."""
+"""If the peak exceeds the largest sample by more than this share, a warning says that the peak was between two samples.
+"""
 _NOTICEABLE = 2 << 20
-"""The warning also needs a difference of more than this number of bytes."""
+"""The warning of ``_EXCESS`` is left out if the peak exceeds the largest sample by at most this number of bytes."""
 _MUCH_SHARED = 1.1
 _LARGE_ERROR = 0.01
 """If the possible error of RSS is larger than this share of the peak, there is a warning."""
 OLD_UNMARKED = "no operation was marked"
-"""Start of a warning that earlier versions recorded for every script without operations."""
+"""Start of a warning about missing operations. Earlier versions recorded this warning for every script without
+operations.
+"""
 NO_CALLS = "--mark-call marked nothing"
 NO_LINES = "--mark-on marked nothing"
 NO_HOOK = "operations are missing"
@@ -315,7 +327,7 @@ def hints(session: Session, unit: MemoryUnit) -> list[str]:
 
 
 def brief_hints(session: Session) -> list[str]:
-    """Return the warnings for the default report: gaps in the recording, but no doubts about single figures."""
+    """Return the warnings for the default report: about the recording, but not about the accuracy of single figures."""
     warnings = session.warnings if session.ranks else of_recording(session)
     recorded = [text for text in warnings if not text.startswith((OLD_UNMARKED, *UNMARKED))]
     recorded += _warn_of_limit(session)
@@ -332,8 +344,9 @@ def _warn_of_short_memory(session: Session) -> Iterator[str]:
 
 _HELD_LEAST = 64 << 20
 _HELD_SHARE = 0.2
-"""A report has a line on the memory at the end if the size is at least this share of the peak, and at least
-``_HELD_LEAST``."""
+"""A report has a line on the memory that is left at the end, if this memory is at least this share of the peak, and at
+least ``_HELD_LEAST`` bytes.
+"""
 
 
 def write_held_at_end(session: Session, unit: MemoryUnit) -> str:
@@ -437,12 +450,12 @@ _REASONS = {
     "allow reading the stacks of (.+)": "the kernel does not allow reading the memory of {}; run nncf-tools as the "
     "same user, or as root (in a container: with the capability SYS_PTRACE)",
     r"(kernel\.yama\.ptrace_scope is \d)\), except": "{}, and no Python loaded the hook; run nncf-tools as root, or "
-    "set it to 0 with sysctl",
+    "set kernel.yama.ptrace_scope to 0 with sysctl",
     "(the helper process .+|the log of the helper .+)": "{}; record again",
 }
-"""Sentences with a remedy, by a pattern that matches the recorder's text.
+"""Maps a pattern to a sentence with a remedy. The pattern matches a text of the recorder about missing stacks.
 
-All other texts of the recorder name a remedy themselves.
+If a text of the recorder matches no pattern, the text itself names a remedy.
 """
 
 
@@ -482,20 +495,20 @@ def _explain_missing_code(session: Session) -> str:
 
 
 _LAST_OPTION = re.compile(r"-[a-zA-Z]*[cm]")
-"""After this option of Python, all words belong to the program."""
+"""After ``-c`` or ``-m``, all words of Python's command line belong to the program."""
 _ISOLATING_OPTION = re.compile(r"-[a-zA-Z]*([IES])")
 _APART = {
-    "user": "ran as another user, who may not write the marks log: record as that user",
+    "user": "ran as another user, who cannot write the marks log: record as that user",
     "root": "had another root folder, without the marks log: record inside it",
     "clock": "ran in a time namespace, whose clock is not that of the recording: record inside it",
 }
 
 
 def explain_missing_marks(processes: Sequence[Process], programs: int, outside: int) -> str:
-    """Return why nothing was marked.
+    """Return why no operation was marked.
 
-    ``programs`` is the number of Python processes that loaded the hook; ``outside`` is the number of marks before or
-    after the recording.
+    ``programs`` is the number of Python processes that loaded the hook, which marks calls as operations. ``outside`` is
+    the number of marks before or after the recording.
     """
     reasons = []
     if outside:
@@ -530,7 +543,7 @@ def explain_missing_marks(processes: Sequence[Process], programs: int, outside: 
 
 
 def _find_isolating_option(process: Process) -> str:
-    """Return the option with which this Python does not load the hook: ``-I``; empty if there is no such option."""
+    """Return the option that prevents this Python process from loading the hook: ``-I``; empty if there is none."""
     if not process.is_python:
         return ""
     words = iter(process.command[1:])

@@ -31,10 +31,10 @@ A process with at least this share of all CPU time is significant, too.
 
 
 def memory(session: Session, view: View) -> Table:
-    """Return the table of the view's metrics: peak, final value, growth, average and minimum.
+    """Return the table of the memory metrics: peak, final value, growth, average and minimum.
 
-    The first metric always has a row; any other metric has none if all figures are written as 0. In plain text,
-    each metric has a second row, with the first sample subtracted.
+    The first metric always has a row. Any other metric has a row unless all its figures are written as 0. In plain
+    text, each metric has a second row, with the first sample subtracted.
     """
     rows = []
     for number, name in enumerate(view.metrics):
@@ -103,7 +103,7 @@ def ranks(session: Session, unit: MemoryUnit) -> Table:
 def processes(session: Session, unit: MemoryUnit) -> Table:
     """Return the process tree, each parent above its children.
 
-    Of very many processes, the table has the largest and their ancestors.
+    If there are very many processes, the table has only the largest processes and their ancestors.
     """
     table = ProcessTable(session.processes)
     shown = set[int]()
@@ -161,7 +161,7 @@ def _sort_by_size(processes: Sequence[Process]) -> list[Process]:
 
 
 def _order_as_tree(processes: Sequence[Process]) -> Iterator[tuple[Process, int]]:
-    """Yield each process with the depth, then the children in the order of their starts."""
+    """Yield each process with its depth in the tree. The children follow their parent, in the order of their starts."""
     ids = {process.id for process in processes}
     children: dict[int | None, list[Process]] = {}
     for process in sorted(
@@ -231,7 +231,10 @@ def peak(session: Session, view: View) -> str:
 
 
 def facts(session: Session, unit: MemoryUnit) -> Table:
-    """Return the table of further facts. In Markdown, the first fact is time and place of the run."""
+    """Return the table of the facts that ``list_facts`` yields.
+
+    In Markdown, the first fact is time and place of the run.
+    """
     rows = [
         Row(
             cells=(Cell("When"), Cell(run(session))),
@@ -245,7 +248,7 @@ def facts(session: Session, unit: MemoryUnit) -> Table:
 
 
 def list_facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
-    """Yield further facts about the run: heading and text."""
+    """Yield pairs of heading and text about the run: bounds of the peak, needed memory, CPU, I/O and others."""
     rss = session.rss_peak
     if rss.low and rss.high and rss.high > rss.low * _WIDE:
         bracket = f"between {unit.label(rss.low)} and {unit.label(rss.high)}"
@@ -272,7 +275,10 @@ def list_facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
 
 
 def _describe_pss(session: Session, unit: MemoryUnit) -> str:
-    """Return the number of samples with PSS (the sampler reads PSS seldom, because this takes long), and the bounds."""
+    """Return the number of samples with PSS, and the bounds of the PSS peak.
+
+    The sampler reads PSS seldom, because a reading takes long.
+    """
     known = session.samples.figures("pss").known
     text = f"known in {known:,} of {len(session.samples):,} samples"
     near = summary.pss_near_peak(session)
@@ -285,7 +291,7 @@ def _describe_pss(session: Session, unit: MemoryUnit) -> str:
 
 
 def _describe_device(session: Session, device: Device, unit: MemoryUnit) -> str:
-    """Return the peaks of the run and of all programs on a device; empty if the run did not use the device."""
+    """Return the peak memory of the run, and of all programs, on a device; empty if the run did not use the device."""
     held = session.peaks.get(f"device_memory@{device.device}", UNKNOWN_PEAK).low
     used = session.peaks.get(f"device_used@{device.device}")
     size = "" if device.memory is None else f", {size_text(device.memory)}"

@@ -60,14 +60,19 @@ class NamedFrame(NamedTuple):
 
 PEAK = "the peak"
 _LONGEST = 200
-"""Longest place and function, in characters; the next constant limits the names of processes and files."""
+"""Longest text of a place (file and line) and longest name of a function, in characters; the next constant limits the
+names of processes and files.
+"""
 _SHORT = 32
 _KINDS = {"other_files": "smaller files", "stack": "stacks of threads", "shared": "shared memory"}
 """Words for some kinds of memory; the other kinds are readable as they are."""
 
 
 def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
-    """Return pairs of heading and text about the peak and the end of a session that has stacks."""
+    """Return pairs of heading and text: the code at the peak, and the code that held memory at the end.
+
+    The session must have stacks.
+    """
     rise = of_peak(session)
     if rise is None:
         return [("stacks", f"none: {explain_missing(session)}")]
@@ -81,7 +86,10 @@ def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
 
 
 def explain_build_up(session: Session, rise: BuildUp, whole: str = PEAK) -> list[tuple[str, str]]:
-    """Return pairs of heading and text about a build-up; ``whole`` names the memory: ``the peak``."""
+    """Return pairs of heading and text about a build-up (the code that made memory rise).
+
+    ``whole`` is the name of the memory in these texts, such as ``the peak``.
+    """
     running = "not seen" if rise.top is None else f"{_name_process(rise.top, session)}{running_text(rise.top)}"
     heading = "running" if whole == PEAK else "rose last"  # at another moment, other code may run
     sizes = [
@@ -102,7 +110,7 @@ def explain_build_up(session: Session, rise: BuildUp, whole: str = PEAK) -> list
 
 
 def explain_missing(session: Session, unless: str = "no stack was read of a process whose memory grew") -> str:
-    """Return why stacks are missing: the reason from the snapshot helper, or else ``unless``."""
+    """Return why stacks are missing: the reason from the helper process that reads the stacks, or else ``unless``."""
     return printable((session.snapshots or Snapshots()).missing or unless)
 
 
@@ -144,9 +152,9 @@ def percents(sizes: Sequence[float]) -> list[int]:
 
 
 def _require_peak(session: Session, format_: str) -> BuildUp:
-    """Return the build-up of the peak; raise NncfToolsError if there is none.
+    """Return the build-up of the peak (the code that made memory rise).
 
-    The message names the format that needs the build-up.
+    Raise NncfToolsError if the build-up is unknown. The message names the output format ``format_``.
     """
     rise = of_peak(session)
     if rise is not None:
@@ -164,8 +172,8 @@ _Stack = tuple[NamedFrame, ...]
 def _list_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[tuple[_Stack, int]]:
     """Yield each stack, the outermost frame first, with its bytes; all bytes add up to the peak.
 
-    If ``only_certain`` is true, memory counts for the innermost function that certainly holds the memory. Memory
-    without any such function has the stack ``[not certain]``.
+    If ``only_certain`` is true, a stack ends at the innermost function that certainly holds the memory. Memory without
+    any such function has the stack ``[not certain]``.
     """
     waiting: list[tuple[_Stack, Node]] = [((), tree_of(build_up))]
     while waiting:
@@ -216,9 +224,10 @@ _MOST_OPERATIONS = 10
 
 
 def report(session: Session, view: View) -> bytes:
-    """Return a speedscope file in UTF-8, with three kinds of profiles: the peak, the certain part, operations' peaks.
+    """Return a speedscope file in UTF-8, with profiles of the RSS peak and of the peaks of operations.
 
-    Raises NncfToolsError if the session has no stacks.
+    A second profile of the RSS peak counts only memory that certainly belongs to a function. Raises NncfToolsError if
+    the session has no stacks.
     """
     peak = _require_peak(session, "speedscope")
     indexes: dict[NamedFrame, int] = {}
@@ -245,7 +254,7 @@ def report(session: Session, view: View) -> bytes:
 def _make_profile(
     name: str, build_up: BuildUp, indexes: dict[NamedFrame, int], *, only_certain: bool = False
 ) -> dict[str, Any]:
-    """Return a profile. ``indexes`` numbers the frames of all profiles; new frames are added."""
+    """Return a speedscope profile. ``indexes`` maps each frame to its number in the file; new frames are added."""
     samples = []
     weights = []
     for stack, size in _list_stacks(build_up, only_certain=only_certain):
@@ -288,7 +297,7 @@ _FEWEST_CHARACTERS = 8
 """A name is not cut to fewer characters than these."""
 _WHOLE = "RSS at its peak"
 _CERTAIN = 0.5
-"""A box is hatched if less than this share of the memory is certain."""
+"""A box is hatched if less than this share of its memory certainly belongs to its code."""
 
 
 class _Box(NamedTuple):
@@ -314,7 +323,7 @@ class _Box(NamedTuple):
 
 
 def flame(session: Session, view: View) -> dict[str, Any] | None:
-    """Return the flame graph for the page, parents before children; None if the peak has no stacks."""
+    """Return the flame graph for the page; None if the peak has no stacks. Outer boxes come before inner boxes."""
     build_up = of_peak(session)
     if build_up is None:
         return None
@@ -390,7 +399,7 @@ def _is_likely(node: Node) -> bool:
 
 
 def _write_hover(box: _Box, whole: int, unit: MemoryUnit) -> str:
-    """Return the tooltip of a box: place, size, and certain part."""
+    """Return the tooltip of a box: file and line, size, and the part of the size that certainly belongs to the code."""
     node = box.node
     lines = [plotly_text(box.place), f"{unit.label(node.size)}, {100 * node.size / whole:.1f} % of the peak"]
     if node.certain == node.size:
@@ -401,7 +410,7 @@ def _write_hover(box: _Box, whole: int, unit: MemoryUnit) -> str:
 
 
 def _make_boxes(root: Node) -> list[_Box]:
-    """Return the boxes, parents before children; small boxes are merged."""
+    """Return the boxes of the flame graph, outer boxes before inner boxes; small boxes are merged."""
     large = [root]
     for node in large:  # the list grows in this loop, outer levels first, so that of equal nodes the outer nodes stay
         large += [child for child in node.children.values() if child.size >= root.size * _SMALLEST_BOX]

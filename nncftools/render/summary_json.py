@@ -187,7 +187,7 @@ def _write_build_up(session: Session) -> dict[str, Any] | None:
 
 
 def _write_holder(holder: Holder) -> dict[str, Any]:
-    """Return a part of the peak as a JSON object; ``frames`` is the code in the label, the outermost first."""
+    """Return a holder of memory at the peak as a JSON object; ``frames`` is its stack, the outermost frame first."""
     return {
         "label": holder.label,
         "text": holder.label,
@@ -263,7 +263,7 @@ COMPARISON_FORMAT = "nncf-tools-comparison"
 
 
 def document(comparisons: Sequence[tuple[Comparison, Sequence[Verdict]]]) -> dict[str, Any]:
-    """Return comparisons with the results of the gates, in bytes and seconds; None if unknown."""
+    """Return comparisons and the results of their gates as a JSON document, in bytes and seconds."""
     return {
         "format": COMPARISON_FORMAT,
         "version": VERSION,
@@ -402,7 +402,10 @@ def _select_figures(name: str, runs: Sequence[Values], is_wanted: Callable[[str]
 
 
 def _find_bounds(values: Sequence[Value]) -> tuple[float | None, float | None]:
-    """Return the bounds of a peak, or the smallest and the largest value of several runs."""
+    """Return a lower and an upper bound of a figure: from the bounds of all runs, or from the values of several runs.
+
+    For a single run without bounds, return ``(None, None)``.
+    """
     lows = [value.low for value in values]
     highs = [value.high for value in values if value.high is not None]
     if len(highs) == len(values):
@@ -413,8 +416,8 @@ def _find_bounds(values: Sequence[Value]) -> tuple[float | None, float | None]:
 def _is_tracked(name: str) -> bool:
     """Return whether a figure belongs in a history.
 
-    Address space, parts of RSS and figures of the whole machine do not. Storage I/O and system calls do not either,
-    because they depend on the contents of the page cache.
+    A history does not contain address space, parts of RSS, and figures of the whole machine. Storage I/O and system
+    calls are left out, too, because they depend on the contents of the page cache.
     """
     metric = metrics.of(name.removeprefix(PEAK))
     if metric is None:

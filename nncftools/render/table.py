@@ -207,7 +207,7 @@ FIRST_COLUMN = 12
 
 
 def grid(*, gap: int = 1, has_header: bool = True) -> Grid:
-    """Return an empty table of Rich, without rules."""
+    """Return an empty table of Rich, without lines between the cells."""
     padding = (0, gap, 0, 0)
     return Grid(box=None, pad_edge=False, padding=padding, header_style="bold", show_header=has_header)
 
@@ -223,7 +223,7 @@ def pairs(rows: Iterable[tuple[str, RichText]], min_width: int = 0) -> Grid:
 
 
 def render_warnings(texts: Iterable[str]) -> Iterator[RenderableType]:
-    """Yield warnings for Rich to print, each in separate lines."""
+    """Yield warnings for Rich to print. Each warning begins on a new line."""
     for text in texts:
         yield Padding(Text(f"! {printable(text)}", style="yellow"), 0)
 
@@ -263,17 +263,22 @@ def render_table(table: Table, *, unit: MemoryUnit | None = None, folds: bool = 
 
 
 _NAMES = 20
-"""Least width of the names in a terminal, but at most a third of the console."""
+"""Least width of the column of names in a terminal. In a narrow console, a third of the console's width is enough."""
 
 
 class Fitting(NamedTuple):
-    """A table that fits into any console: columns without room are printed below, together with their group."""
+    """A table that fits into any console. If the columns need too much room, the table is split into parts.
+
+    Each part has the column of names. The parts are printed below each other. Columns of the same group stay together.
+    """
 
     table: Table
     unit: MemoryUnit | None = None
-    """The unit for all sizes, if given."""
+    """The unit in which all sizes are written. None keeps the texts of the cells."""
     first: int = 0
-    """Number of columns after the names in the first part, if the table has several parts."""
+    """If the table is split into parts, the first part has the names and this number of columns. 0 means as many as
+    fit.
+    """
     cut_names: Callable[[int], Sequence[str]] | None = None
     """Function that returns the rows' names for a given width. Without a function, names are wrapped."""
 
@@ -320,7 +325,10 @@ def column_widths(table: Table, unit: MemoryUnit | None = None) -> list[int]:
 
 
 def _split(groups: Iterable[Sequence[int]], widths: Sequence[int], room: int) -> list[list[int]]:
-    """Return the columns of each part: as many groups as fit beside the names."""
+    """Return the indexes of the columns in each part of a split table.
+
+    A part has as many groups as fit beside the names.
+    """
     parts: list[list[int]] = []
     free = -1
     for group in groups:
@@ -344,7 +352,7 @@ def column_groups(table: Table) -> list[list[int]]:
     return groups
 
 
-NOTE = "≈: an estimate; memory changed while the operation was marked"
+NOTE = "≈: an estimate; memory changed while the operation started or ended"
 
 
 def has_estimates(operations: Iterable[Operation]) -> bool:

@@ -172,7 +172,7 @@ class Rate(NamedTuple):
     name: str
     counters: tuple[str, ...]
     unit: str
-    """``cores``, ``B``, ``s`` or empty."""
+    """Unit of the counted amount per second: ``B``, ``s`` or empty (a number); ``cores`` for CPU time."""
     colour: str
 
     def figure(self, value: float, room: int) -> str:
@@ -189,7 +189,7 @@ class Rate(NamedTuple):
 
 
 def choose_rates(columns: Collection[str]) -> Sequence[Rate]:
-    """Return the rates to show for a run with these columns: CPU, storage, and others, but no system calls."""
+    """Return the rates to show, if the samples have these columns: CPU, storage and others, but no system calls."""
     cores = cpu_counters(columns)
     rates = [Rate("Cores", cores, "cores", GOOD)] if cores else []
     for column, metric in metrics.of_operations(columns).items():
@@ -200,7 +200,10 @@ def choose_rates(columns: Collection[str]) -> Sequence[Rate]:
 
 
 def rates_in_columns(moments: Floats, rates: Floats, shown: Window) -> Floats:
-    """Return the rate in the middle of each column; a rate is valid from one of ``moments`` to the next."""
+    """Return the rate in the middle of each column of the chart.
+
+    The first rate is valid from the first of ``moments`` to the second, and so on.
+    """
     if not len(rates):
         return np.full(shown.columns, np.nan)
     middles = (np.arange(shown.columns) + 0.5) * shown.end_s / shown.columns

@@ -107,7 +107,7 @@ def _reduce_colours(style: Style, colours: ColorSystem | None) -> Style:
 
 
 def fitting(parts: Iterable[Text], width: int, gap: int = 0) -> Text:
-    """Return as many of the first parts, beside each other, as fit into ``width``; no part is cut."""
+    """Return the first parts beside each other: as many as fit into ``width``; no part is cut."""
     row = Text(no_wrap=True)
     for part in parts:
         blanks = gap if row else 0
@@ -159,16 +159,16 @@ class Line(NamedTuple):
     time_s: Floats
     values: Floats
     last: float | None = None
-    """The latest value."""
+    """The latest value, in bytes."""
 
 
 class Marked(NamedTuple):
     """The peak and the limit that a chart marks."""
 
     peak: tuple[float, float] | None = None
-    """Size in bytes, and moment in seconds."""
+    """Size of the peak in bytes, and its moment in seconds."""
     limit: float | None = None
-    """Size in bytes. The limit is drawn only if memory has reached half of the limit, as in pictures."""
+    """Size of the limit in bytes. The limit is drawn only if memory has reached half of the limit, as in pictures."""
 
 
 def column_extremes(time_s: Floats, values: Floats, end_s: float, columns: int) -> tuple[Floats, Floats]:
@@ -201,7 +201,9 @@ _UP = 4
 _ROWS_PER_TICK = 3
 _COLUMNS_PER_TICK = 12
 _MOST_DOTS = 10_000
-"""A curve with more dots looks like noise. Whole characters are drawn instead, in a quarter of the time."""
+"""A curve with more dots than this looks like noise. Such a curve is drawn in whole characters, in a quarter of the
+time.
+"""
 _FEWEST_ROWS = 2
 
 
@@ -322,9 +324,9 @@ class _Pen(NamedTuple):
         self.figure.draw(signal.fillx())
 
     def draw_curve(self, highs: NDArray[np.int16], lows: NDArray[np.int16], width: int, sign: str, colour: str) -> None:
-        """Draw a curve: in each column a line from lowest to highest dot; gaps in height to the next column are closed.
+        """Draw a vertical line from the lowest to the highest dot of each column. A column is ``width`` dots wide.
 
-        A column is ``width`` dots wide.
+        If the lines of two neighbouring columns have no height in common, a line joins them.
         """
         known = np.flatnonzero(highs >= 0)
         highest = highs[known]
@@ -422,7 +424,7 @@ def rounded_up(value: float) -> float:
 
 
 def _round_up(value: float, steps: Sequence[float]) -> float:
-    """Return the smallest number that is not below ``value``, of all steps times powers of 10."""
+    """Return the smallest product of a step and a power of 10 that is not below ``value``."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in steps if step * power >= value * 0.999999)
 
@@ -469,7 +471,7 @@ class Span:
         return self.start_s <= at_s and (self.end_s is None or at_s <= self.end_s)
 
     def up_to(self, now_s: float) -> Span:
-        """Return the operation as known at a moment: an end after that moment is removed."""
+        """Return the operation as known at the moment ``now_s``: if the operation ended later, the end is removed."""
         return self if self.end_s is not None and self.end_s <= now_s else replace(self, end_s=None)
 
 

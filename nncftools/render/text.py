@@ -22,7 +22,7 @@ from nncftools.units import MemoryUnit, printable, seconds_text, shortened, size
 
 _TITLE = 200
 _MOST_OPERATIONS = 60
-"""Largest number of operations in a report, because a comment on GitHub may have 65,536 characters."""
+"""Largest number of operations in a report, because a comment on GitHub has at most 65,536 characters."""
 _MOST_BRIEF_OPERATIONS = 12
 _DEVICES = "Devices"
 _MOST_LINES = 7
@@ -105,7 +105,10 @@ def _render_missing(session: Session) -> list[RenderableType]:
 
 
 def _render_need(session: Session, view: View, *, has_verdict: bool) -> RenderableType:
-    """Return the needed memory, the duration, and how the run failed, unless the verdict already says so."""
+    """Return the needed memory, the duration, and how the run failed.
+
+    If the report explains why a signal killed the process, the failure is left out.
+    """
     line = Text(peak_lines.write_need(session, view.unit))
     ending = session_tables.failure(session)
     was_killed = session.exit is not None and session.exit.signal is not None
@@ -151,7 +154,7 @@ class _Holders(NamedTuple):
 
 
 def _render_headlines(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield the first lines: the verdict if a process died, and the peak with time, operation and code."""
+    """Yield the first lines: the reason if a process died, and the peak with time, operation and code."""
     verdict = peak_lines.explain_verdict(session, view.unit)
     if verdict:
         (heading, conclusion), *details = verdict
@@ -187,7 +190,7 @@ def markdown_report(session: Session, view: View) -> str:
 
 
 def _write_headlines(session: Session, view: View) -> Iterator[list[str]]:
-    """Yield the first blocks of Markdown: the verdict if a process died, and the peak if the view shows RSS."""
+    """Yield the first blocks of Markdown: the reason if a process died, and the peak with its code."""
     verdict = peak_lines.explain_verdict(session, view.unit)
     ending = session_tables.failure(session)
     if verdict:

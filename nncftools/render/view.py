@@ -4,7 +4,7 @@ A format is a function ``(session, view) -> Content``. To add a format, write a 
 and to ``ENDINGS``. The type of the result decides where it may be written:
 
 - ``str``: text, which is written unchanged;
-- a Rich renderable: text that adapts to the terminal; elsewhere, lines have at most 100 characters;
+- a Rich renderable: text that adapts to the terminal; outside a terminal, lines have at most 100 characters;
 - ``bytes``: a document for another program, which is never shown on a terminal;
 - a mapping of file names to functions that write these files: several files in a folder.
 
@@ -99,16 +99,16 @@ def as_json(document: object) -> str:
 
 
 Files = Mapping[str, Callable[[pathlib.Path], None]]
-"""Functions that write files, by file name."""
+"""Functions that write files: ``{file name: function}``."""
 Content = Union["RenderableType", bytes, Files]
 END = math.inf
-"""Stands for the moment when the program's code had ended, where otherwise a number of seconds is given."""
+"""Used in place of a moment in seconds: the moment when the program's code had ended."""
 FROM_ZERO = "_from-zero"
 """Suffix of file names if the first sample is subtracted from the figures."""
 
 
 def log_stem(metric: str, *, from_zero: bool, rank: str = "") -> str:
-    """Return the name of a metric's log without the ending ``.txt``; ``rank`` is the suffix for a rank of a job."""
+    """Return the file name of a metric's log without ``.txt``; ``rank`` is appended to the name for a rank of a job."""
     return f"{metric.replace('/', '_')}_memory_usage{rank}{FROM_ZERO if from_zero else ''}"
 
 
@@ -119,7 +119,7 @@ SEPARATOR = " · "
 TEXT = "text"
 PAGE = "html"
 PICTURE = "picture"
-"""Name that stands for the picture of ``--plot`` among the formats, so that the endings of pictures are known."""
+"""Name of the format of pictures in ``ENDINGS``. The option ``--plot`` draws these pictures."""
 PICTURES = (".png", ".svg", ".pdf")
 ENDINGS = {
     ".txt": (TEXT, "terminal", "markdown", "csv", "collapsed"),

@@ -225,8 +225,8 @@ def block_signals() -> Iterator[None]:
 
 
 _IMPORT = "<frozen importlib"
-"""The file names of Python's import system begin with this text. An exception during an import can leave a module
-locked for ever (1 of 500 times).
+"""The file names of Python's import system begin with this text. In 1 of 500 cases, an exception during an import
+leaves a module locked for ever.
 """
 _AGAIN_S = 0.02
 """A signal that arrives during an import is sent again after this time."""
@@ -252,10 +252,11 @@ class Starter:
 
     passes_to: Callable[[int], None] | None = None
     asked_to_end: int | None = None
-    """The first signal that asked for the end while no command ran. If there is such a signal, no command is started.
+    """The first signal that asked this process to end while no command ran. If there is such a signal, no command is
+    started.
     """
     received: int | None = None
-    """The first signal that asked for the end. A signal that was passed to the sampler counts, too."""
+    """The first signal that asked this process to end. A signal that was passed to the sampler counts, too."""
     descriptors: int | None = None
     """The soft limit of open files that a command must get. None if this process has the same limit."""
     _raises = False
@@ -289,9 +290,9 @@ class Starter:
 
     @contextmanager
     def interruptible(self, *, by_first: bool = True) -> Iterator[None]:
-        """Raise Interrupted inside a ``with`` block if a signal asks for the end.
+        """Raise Interrupted inside a ``with`` block if a signal asks this process to end.
 
-        If the exception is lost, raise the exception again after a second. Without ``by_first``, ignore the first
+        If the exception is lost, raise the exception again after a second. If ``by_first`` is false, ignore the first
         signal since the start of the ``Starter`` context.
         """
         self._raises = True
@@ -332,13 +333,15 @@ class Starter:
 
 
 class Outcome(NamedTuple):
-    """How a recording ended, as far as the starter knows."""
+    """How a recording ended, as far as this process knows."""
 
     pid: int | None
     """The command's PID. None if no command was started: the start failed, or the recording was attached to a process.
     """
     exit_code: int | None
-    """128 + N if signal N killed the command, 127 or 126 if the command cannot be executed. None if unknown."""
+    """The exit code of the command: 128 + N if signal N killed the command, 127 or 126 if the command cannot be
+    executed. None if unknown.
+    """
     status: ExitStatus | None
     """The exit status of the command as ``code`` or ``signal``. None if unknown, or if the command was not started."""
     start: Start | None
@@ -365,7 +368,7 @@ class Sampler:
     """The command. Empty if the recording is attached to a running process."""
     marks: pathlib.Path | None = None
     environment: Mapping[str, str] | None = None
-    """The command gets these environment variables, and all variables of this process with other names."""
+    """Changes to the environment: the command gets these variables, and all other variables of this process."""
     outputs: tuple[int | None, int | None] = (None, None)
     """The descriptors for the command's standard output and error. None stands for the descriptor of this process."""
     relays: Relays = ()
@@ -458,9 +461,9 @@ class Sampler:
         return self._link.send_message(key, value)
 
     def _pass(self, number: int) -> None:
-        """Report a signal to the sampler, and the sampler passes the signal on to the command.
+        """Report a signal to the sampler. The sampler passes the signal on to the command.
 
-        If the sampler is gone, send the signal to the command from here.
+        If the sampler is gone, this process sends the signal to the command.
         """
         if self._send(link.SIGNAL, number):
             return
@@ -479,7 +482,7 @@ class Sampler:
             target.send_signal([pid], self._undelivered.pop())
 
     def release(self, source: int) -> None:
-        """Tell the sampler to close a source of output that this process no longer reads."""
+        """Tell the sampler to close a source of the command's output. This process no longer reads from the source."""
         if self._link is not None:
             self._send(link.RELEASE, source)
 
@@ -552,7 +555,10 @@ class DetachedSampler:
         self._link = ours
 
     def has_news(self, within_s: float) -> bool:
-        """Wait up to ``within_s`` seconds for a message or for the end of the sampler; return whether either came."""
+        """Wait up to ``within_s`` seconds for a message or for the end of the sampler.
+
+        Return False if neither came in this time.
+        """
         return bool(wait_readable([self._link.descriptor], within_s))
 
     def has_begun(self, within_s: float) -> bool:
@@ -572,7 +578,10 @@ class DetachedSampler:
 
 
 def make_order(plan: Plan, devices: DeviceReader, marks: pathlib.Path | None, *, detached: bool = False) -> link.Order:
-    """Return the order for a recording without a command. The caller may add a command."""
+    """Return the order (the settings that the sampler gets) for a recording without a command.
+
+    The caller may add a command.
+    """
     return {
         "plan": plan.fields(),
         "argv": [],

@@ -434,7 +434,7 @@ REASONS = {
 }
 """By command of a process that loaded no hook."""
 LOADED = {
-    "user": "process 7 (python) ran as another user, who may not write",
+    "user": "process 7 (python) ran as another user, who cannot write",
     "root": "process 7 (python) had another root",
     "clock": "process 7 (python) ran in a time namespace, whose clock is",
     "late": "5 marks were made before or after the recording",

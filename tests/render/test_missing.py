@@ -268,7 +268,7 @@ REASONS = {
     f"{PROBLEM}the layout of Python 3.13t is not known": "nncf-tools cannot read the stacks of Python 3.13, a build "
     "without the global lock; use Python 3.10 to 3.15 with the lock",
     f"{REFUSED.format(1)}, except of Pythons that load the hook": "kernel.yama.ptrace_scope is 1, and no Python loaded "
-    "the hook; run nncf-tools as root, or set it to 0 with sysctl",
+    "the hook; run nncf-tools as root, or set kernel.yama.ptrace_scope to 0 with sysctl",
     f"{REFUSED.format(2)}: run as root, or set ptrace_scope to 0 with sysctl": "",
     DAMAGED: f"{DAMAGED}; record again",
     "the helper process failed (KeyError: '{}')": "the helper process failed (KeyError: '{}'); record again",
