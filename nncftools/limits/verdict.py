@@ -154,7 +154,8 @@ def _running_code(session: Session, at_s: float) -> str:
 
 
 def _running_operations(session: Session, at_s: float) -> list[str]:
-    """Return names of running operations, outermost first. At each level, this is the operation that started last."""
+    """Return names of nested running operations, outermost first: at each level, only the operation that started last.
+    """
     latest = {}
     """Maps each operation to the last operation that started inside. The key None stands for the outermost level."""
     for operation in session.operations:
@@ -263,7 +264,7 @@ class Evidence:
         return None
 
     def is_significant(self, process: Process | None) -> bool:
-        """Return whether a process had a large part of the run's memory. Programs often kill small helper processes."""
+        """Return whether a process had a large part of the run's memory. Programs often kill small helpers."""
         highest = self.session.rss_peak.low or 0
         return process is None or process.most_memory >= max(highest * _SIGNIFICANT, _SMALL)
 
@@ -352,8 +353,8 @@ _RECORD = 8192
 _FIRST_NAMESPACE = 0xEFFFFFFC
 """Inode of the first PID namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 _EARLIER_NS = 1_000_000_000
-"""The kernel's log is read from this long before the start. The log's clock starts earlier than CLOCK_MONOTONIC, and
-runs on while the machine sleeps.
+"""The kernel's log is read from this many nanoseconds before the start of the recording. The log's clock starts earlier
+than CLOCK_MONOTONIC, and runs on while the machine sleeps.
 """
 _CHOSEN = r"oom-kill:constraint=(\w+).*?(?:,oom_memcg=([^,]*))?,task_memcg=.*,pid=(\d+),uid="
 _KILLED = r"[Kk]illed process (\d+) \((.*)\) total-vm:\d+kB, anon-rss:(\d+)kB, file-rss:(\d+)kB, shmem-rss:(\d+)kB"

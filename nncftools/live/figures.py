@@ -42,8 +42,8 @@ _LATEST_S = 900.0
 def time_until_full(time_s: Floats, used: Floats, available: float, size: float | None) -> float | None:
     """Return the seconds until ``available`` bytes of ``size`` are used up; None if there is no clear trend.
 
-    The trend is a least-squares line through the used bytes of the last 30 seconds (through the last 20 figures, if
-    there are fewer in this time). The trend is clear if all of these are true:
+    The trend is a least-squares line through the used bytes of the last 30 seconds (through the last 20 figures if
+    these 30 seconds have fewer). The trend is clear if all of these are true:
 
     - The figures span at least 5 seconds.
     - The line rises by more than 16 MiB, and by more than three times the standard deviation of the residuals.

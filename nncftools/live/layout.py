@@ -154,7 +154,7 @@ class Drawing:
     def _lay_out_body(
         self, run: Run, settings: ViewSettings, style: TerminalStyle, *, width: int, height: int
     ) -> list[Part]:
-        """Return the ``height`` rows between the title and the keys, as parts."""
+        """Return the parts of the body (everything between title and keys), ``height`` rows in total."""
         head = [_summarize(run, settings, width), *_describe_activity(run, settings, width)]
         foot = _describe_memory_left(run, self._here.available(run), width)
         above: list[Part] = [(row, 1) for row in head]
@@ -367,7 +367,7 @@ _LONG = 40
 """If commands have at least this many characters at the start in common, these characters are shortened."""
 _HEAD = 20
 _CONTEXT = 8
-"""After the cut, a shortened command still shows this many of the characters that all the commands have in common."""
+"""Number of common characters that a shortened command still shows just before the first difference."""
 
 
 def _shorten_command(command: Sequence[str]) -> str:

@@ -111,7 +111,7 @@ class Tail:
         self._release(_HELD if self._holds else 0)
 
     def _release(self, most: int) -> None:
-        """Treat the first lines as final, until at most ``most`` lines are above the cursor."""
+        """Move the top lines to the finished lines, until at most ``most`` lines are left above the cursor."""
         while self._row > most:
             self._done.append(_join(self._lines.pop(0)))
             self._row -= 1

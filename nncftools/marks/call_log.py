@@ -378,7 +378,7 @@ _ROOM = 60
 a call, but only a single frame (the wrapper) during the call.
 """
 _SLACK = 1 if sys.version_info >= (3, 12) else 2
-"""The recursion limit is raised by the number of wrapper frames on the stack, and by this number for the wrapper that
+"""The recursion limit is raised by the number of wrapper frames on the stack, plus this number for the wrapper that
 raises the limit.
 
 Before Python 3.12, the call of the built-in function that raises the limit counts as a frame, too.

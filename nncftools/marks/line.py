@@ -38,7 +38,7 @@ for _flag in "O_BINARY", "O_NONBLOCK":
     _FLAGS |= getattr(os, _flag, 0)
 _NO_LINK = _FLAGS | getattr(os, "O_NOFOLLOW", 0)
 _MOST_KEPT = 1 << 16
-"""Lines that cannot be written now wait, up to this many bytes. Further lines are dropped."""
+"""Lines that cannot be written wait for the next attempt, up to this many bytes. Further lines are dropped."""
 _IN_MEMORY = b"/proc/"
 """The first part of the path of a log in memory (memfd). Such a path is a link that the kernel makes."""
 _SMALL = 4096
@@ -125,7 +125,7 @@ class Unwritten:
 def file_of_error() -> str:
     """Return the path of the source file that raised the current error.
 
-    If this is no file of nncf-tools, a signal handler of the program has run between our lines and raised the error.
+    If this is not a file of nncf-tools, a signal handler of the program has run between our lines and raised the error.
     Such an error must reach the program.
     """
     innermost = sys.exc_info()[2]
@@ -349,9 +349,9 @@ def _children(thread: bytes, pages: int) -> Children:
 def _pages_of_copy(pid: bytes, beginner: bytes) -> int:
     """Return the RSS in pages of a child that seems as large as the parent; 0 for a child of vfork(2) before exec.
 
-    Before exec, /proc shows the parent's memory for a child of vfork. Then the thread ``beginner``, which started the
-    child, waits in the kernel (state D, proc(5)). Only the newest child of a thread can be such a child. A process with
-    a single thread cannot mark during the wait. Raises OSError, ValueError, IndexError.
+    Before exec, /proc shows the parent's memory for a child of vfork. Until exec, the thread ``beginner``, which
+    started the child, waits in the kernel (state D, proc(5)). Only the newest child of a thread can be such a child. A
+    process with a single thread cannot mark during the wait. Raises OSError, ValueError, IndexError.
     """
     following = _content(beginner + b"/stat").rpartition(b")")[2]
     return 0 if following.startswith(b" D") else _pages(b"/proc/%b/statm" % pid)

@@ -134,7 +134,7 @@ def marked(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
 class _Recorded:
     """Ends an operation at the end of a ``with`` block.
 
-    GeneratorExit only closes a generator, so this exception is not logged.
+    GeneratorExit only closes a generator, so this exception is not logged as an error.
     """
 
     def __init__(self, begun: Begun | None) -> None:
@@ -246,7 +246,7 @@ profilers = itertools.count(1)
 def mark_operation(name: str) -> None:
     """Begin an operation that ends at the next ``mark_operation`` inside the same enclosing operation.
 
-    Without a next call, the end of the enclosing operation ends this operation. Does nothing if no recording is
+    If there is no such call, the end of the enclosing operation ends this operation. Does nothing if no recording is
     running.
     """
     mark(name, 0)
@@ -255,8 +255,8 @@ def mark_operation(name: str) -> None:
 def operation(name: str) -> Marking:
     """Mark a ``with`` block or a decorated function as an operation; an exception ends the operation, too.
 
-    The operation of a coroutine or generator lasts while the code of the function runs or waits, until the end. Does
-    nothing if no recording is running.
+    The operation of a coroutine or generator begins when the code of the function begins to run, and ends when the code
+    ends. Does nothing if no recording is running.
     """
     return Marking(name, lambda: 0)
 

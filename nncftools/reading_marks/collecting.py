@@ -117,7 +117,8 @@ class LogNotes:
         self.programs = 0
         """The number of Python processes in which the hook ran."""
         self.begun_s: dict[Number, list[float]] = {}
-        """``{pid: [times in seconds when a program wrote a first row]}``. After exec, a process runs another program.
+        """Times in seconds when each program wrote the first row: ``{pid: [times]}``. A process that calls exec runs
+        several programs.
         """
         self._programs: set[Number] = {None}
         """The random numbers of the programs in the log, and None for rows without a number. A forked process has the

@@ -468,7 +468,9 @@ class Nesting:
 
 
 def _bound(operation: Open | None, entry: Entry) -> Open | None:
-    """Return the operation around ``entry`` that becomes ``bound`` of a new operation (see ``Open``)."""
+    """Return the operation around ``entry`` that becomes ``bound`` of a new operation (see ``Open``); None if there is
+    none.
+    """
     for outer in () if operation is None else operation.outwards:
         is_own = entry.profiler is None or outer.entry.source == AUTO or outer.entry.profiler == entry.profiler
         if is_own and not outer.is_moment:

@@ -28,7 +28,9 @@ _MOST_NAMES = 100
 _DEEPEST = 200
 """Operations that are nested deeper than this are not listed."""
 _WAITING = 500
-"""Several processes write to a log, so a row may come up to this many rows after later rows."""
+"""The rows of a log are not quite sorted by time, because several processes write to the log. A row may come up to this
+many rows too late.
+"""
 _SINGLE_CALL = dict.fromkeys(("op", "arguments", "saved", "saved_size", "error", "own_start", "own_end"))
 """The fields that are None in a mark for several operations."""
 
@@ -93,7 +95,9 @@ class Log:
     """Facts about a marks log and the recording; the defaults are for a sidecar."""
 
     begun_s: Mapping[Number, Sequence[float]] = field(default_factory=dict)
-    """``{pid: [times in seconds when a program wrote a first row]}``. The dictionary grows while the rows are read."""
+    """Times in seconds when each program wrote the first row: ``{pid: [times]}``. The dictionary grows while the rows
+    are read.
+    """
     read: Callable[[float, Number, Entry], OwnMemory | None] | None = None
     """Returns the memory at a row. The arguments are the time, the PID and the row."""
     execs: Iterable[tuple[int, float, float]] = ()
