@@ -154,7 +154,9 @@ def _running_code(session: Session, at_s: float) -> str:
 
 
 def _running_operations(session: Session, at_s: float) -> list[str]:
-    """Return names of nested running operations, outermost first: at each level, only the operation that started last.
+    """Return the names of nested running operations, outermost first.
+
+    At each level, only the operation that started last is included.
     """
     latest = {}
     """Maps each operation to the last operation that started inside. The key None stands for the outermost level."""

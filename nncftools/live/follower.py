@@ -278,7 +278,7 @@ class Replay:
     """Replays a session. ``run`` is the state of the run at the shown time."""
 
     def __init__(self, session: Session, speed: float = 1.0) -> None:
-        """Start at the beginning of the session; in a second, the replay shows ``speed`` seconds of the session."""
+        """Start at the beginning of the session. Each second, the replay shows ``speed`` seconds of the session."""
         self._session = session
         self._speed = speed
         samples = session.samples

@@ -107,7 +107,7 @@ _NO_KEYS = "keys: run nncf-tools watch in another terminal"
 
 
 class Drawing:
-    """Draws a run again and again."""
+    """Draws the live view of a run repeatedly."""
 
     def __init__(self, here: Machine) -> None:
         """Use ``here`` to read figures that the recording lacks."""

@@ -37,7 +37,7 @@ _BEGAN = 19
 
 
 def allow_helper(helper: str) -> None:
-    """Allow the helper ``PID:START``, and no other process, to read the memory of this process and of forked children.
+    """Allow only the helper process ``PID:START`` to read the memory of this process and of forked children.
 
     ``START`` is the start time (field 22 of ``/proc/PID/stat``). If the start time is different, the PID belongs to
     another process by now. The kernel keeps the permission for a single process (Yama,

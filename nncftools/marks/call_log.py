@@ -239,7 +239,7 @@ class Later:
         self._opened = operations.Open(frame.op) if frame.op else None
 
     def end(self, error: BaseException | None) -> None:
-        """Record the end; ``error`` is the exception that ended the call, if any."""
+        """Record the end of the call; ``error`` is the exception that ended the call, if any."""
         if self._opened is not None:
             self._opened.close()
         thread = self._recorder.thread

@@ -234,9 +234,9 @@ _asking: set[int] = set()
 def read_devices() -> str:
     """Return the JSON member with the memory that torch's allocator uses on each GPU; empty if torch uses no GPU.
 
-    The reading takes 3 µs per device, starts no driver, and loads no part of torch. The maximum comes from the
-    allocator and is never reset here. Each device has a UUID, because torch may see only some devices, in another order
-    than other programs.
+    The reading takes 3 µs per device, starts no driver, and loads no part of torch. The member also has the highest
+    value so far. This value comes from the allocator and is never reset here. Each device has a UUID, because torch may
+    see only some devices, in another order than other programs.
     """
     if "torch" not in sys.modules or get_ident() in _asking:
         return ""
@@ -477,7 +477,7 @@ def _message(error: BaseException) -> str:
 
 
 def report(path: bytes, error: BaseException, *, fatal: bool = False) -> None:
-    """Write to the log that a resource ran out. An exception that ends the program (``fatal``) is always written."""
+    """Log an error if it says that a resource ran out, or if it ends the program (``fatal``)."""
     cause, source = cause_of(error)
     if cause is None and not fatal:
         return

@@ -229,7 +229,7 @@ _MOST_OTHERS = 64
 
 
 def _lived_after(process: Process, at_s: float) -> bool:
-    """Return whether the first sample of a process came after ``at_s``; False if that sample found it ended."""
+    """Return whether the first sample of a process came after ``at_s``; False if the process had ended by then."""
     return process.counted_s is not None and process.counted_s > at_s and process.samples > 0
 
 

@@ -145,9 +145,9 @@ class Entry(msgspec.Struct, kw_only=True):
 
 
 def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int | None) -> float | None:
-    """Return the first time that is not None, in seconds from ``start``; None if all times are None. Raises ValueError.
+    """Return the first of the three times that is not None, in seconds from ``start``; None if all are None.
 
-    ``moment`` is a date and time, or a number of seconds.
+    ``moment`` is a date and time, or a number of seconds. Raises ValueError.
     """
     if seconds is not None:
         return seconds
@@ -468,9 +468,7 @@ class Nesting:
 
 
 def _bound(operation: Open | None, entry: Entry) -> Open | None:
-    """Return the operation around ``entry`` that becomes ``bound`` of a new operation (see ``Open``); None if there is
-    none.
-    """
+    """Return the operation around ``entry`` that becomes the ``bound`` of a new operation (see ``Open``)."""
     for outer in () if operation is None else operation.outwards:
         is_own = entry.profiler is None or outer.entry.source == AUTO or outer.entry.profiler == entry.profiler
         if is_own and not outer.is_moment:
