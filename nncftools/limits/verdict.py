@@ -96,7 +96,7 @@ class LastState(NamedTuple):
     """Time of the last sample before the death; None if there is no such sample."""
     rss: int
     growth_per_s: float | None
-    """Growth of RSS just before the death, in bytes per second; None if RSS did not grow."""
+    """Growth of RSS just before the death, in bytes per second; None if growth was slow or is unknown."""
     largest: Sequence[Process]
     """Processes that were alive, highest peak first."""
     operation: str

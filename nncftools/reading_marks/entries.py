@@ -77,7 +77,7 @@ class Entry(msgspec.Struct, kw_only=True):
     """RSS of the process at this row, in bytes; None if unknown."""
     high_water_mark: Size | None = None
     descendants: list[tuple[Whole, Whole]] | None = None
-    """PID and RSS of each descendant; None if there were too many descendants."""
+    """(PID, RSS in bytes) of each descendant; None if unknown, for example because there were too many."""
     listed: bool = False
     """Whether ``descendants`` includes the children of children."""
     devices: list[tuple[str, str, Whole, Whole]] | None = None
