@@ -12,10 +12,14 @@ _SPECIAL = re.compile(r"[\\`*\[\]<|~$&]|(?<!\w)_|_(?!\w)")
 """Characters with a meaning in Markdown, HTML or mathematics. The character ``_`` is included only at the start or end
 of a word."""
 _LINKS = re.compile(r"[@#]|\bGH-|://|www\.")
-"""Matches text that GitHub would turn into a mention, a reference or a link; in code, GitHub would not."""
+"""Matches text that GitHub would turn into a mention, a reference or a link. GitHub does not do this inside a code
+span.
+"""
 
 MARK = "nncf-tools put ' before some texts"
-"""Heading of an empty last column. This column says that every ``'`` at the start of a cell was added by nncf-tools."""
+"""Heading of an additional last column. The heading tells the reader that nncf-tools put a ``'`` at the start of some
+cells. The cells of the column are empty.
+"""
 _FORMULA = re.compile(r"(?!-(?:inf|nan|[\d.]+(?:e[-+]?\d+)?)\Z)[-=+@\t\r']")
 """Matches the start of a cell that a spreadsheet would run as a formula, and a ``'`` that a spreadsheet would drop.
 Never matches a number."""
@@ -62,7 +66,8 @@ def _csv_cell(cell: str) -> str:
 def draw_csv(header: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
     """Return a CSV file; a cell that a row lacks is empty.
 
-    If a ``'`` was added to a cell, or if a cell has white space at the start or end, the last column is ``MARK``.
+    If a ``'`` was added to a cell, or if a cell has white space at the start or end, an empty column with the heading
+    ``MARK`` is added at the end.
     """
     table = [list(header)]
     table += [[row.get(column, "") for column in header] for row in rows]

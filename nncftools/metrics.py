@@ -22,7 +22,7 @@ SUM = "sum"
 ONCE_PER_MACHINE = "once per machine"
 NEVER = "never"
 _MERGING = {TREE: SUM, GROUP: NEVER, MACHINE: ONCE_PER_MACHINE, DEVICE: ONCE_PER_MACHINE}
-"""Maps a scope to the way in which a metric is merged, unless the declaration says otherwise."""
+"""Maps each scope to the default way of merging the figures of several ranks."""
 
 CPU_TIME = ("CPU", "CPU")
 STORAGE = ("Storage", "Storage")
@@ -67,7 +67,9 @@ class Metric:
         self.merging = merging or _MERGING[scope]
         """How figures of several ranks are merged: ``sum``, ``once per machine`` or ``never``."""
         self.family = family
-        """A group of counters that tables show side by side: the name, and a short name for narrow columns."""
+        """(name, short name for narrow columns) of a group of counters that tables show side by side; None for no
+        group.
+        """
         self.action = action
         """What a counter of a family counts: ``read`` or ``written``."""
         self.part_of = part_of
@@ -93,7 +95,10 @@ class Metric:
 
     @property
     def group(self) -> str:
-        """Heading above the columns of a family: short name and device. Without a family, the label."""
+        """Heading above the columns of a family: the family's short name and the device.
+
+        For a metric without family, the label.
+        """
         return self.label if self.family is None else f"{self.family[1]} {self.device}".rstrip()
 
     @property
@@ -226,7 +231,7 @@ def unit_of(column: str) -> str | None:
 def in_order(columns: Iterable[str]) -> list[str]:
     """Return columns in the order of ``METRICS``; unknown columns come last.
 
-    If the metrics of a family have devices, all columns of a device are side by side.
+    The columns of a device that belong to the same family are side by side.
     """
 
     def position(column: str) -> tuple[int, str, int]:
@@ -240,7 +245,7 @@ def in_order(columns: Iterable[str]) -> list[str]:
 
 
 def columns_of(names: Iterable[str], columns: Iterable[str]) -> list[str]:
-    """Return the recorded columns for ``names``: names of columns or of metrics.
+    """Return the recorded columns that ``names`` stand for. A name is a column, a metric or ``device``.
 
     A device metric has a column for each device. The name ``device`` stands for all memory of devices.
     """
@@ -267,7 +272,9 @@ MEMORY = tuple(memory_of(METRICS))
 DEVICE_MEMORY = "device_memory"
 DEVICE_ALLOCATED = "device_allocated"
 OF_DEVICES = (DEVICE_MEMORY, DEVICE_ALLOCATED, "device_used", "device_busy")
-"""Metrics of devices. A helper process reads GPUs and NPUs; the memory of torch's allocator is read at marks."""
+"""Metrics of devices. A helper process reads GPUs and NPUs. The memory of torch's allocator is only read when the
+program marks an operation.
+"""
 _BESIDE = {"pss_age": ("pss", "uss"), **dict.fromkeys(OF_DEVICES, OF_DEVICES)}
 """Each key is a metric that is recorded if any metric in the value is requested."""
 ALWAYS_RECORDED = tuple(
@@ -296,10 +303,10 @@ def cpu_counters(columns: Collection[str]) -> tuple[str, ...]:
 
 
 def of_operations(columns: Iterable[str]) -> dict[str, Metric]:
-    """Return the columns for tables of operations, with their metrics; CPU time is not included.
+    """Return the columns for tables of operations: ``{column: metric}``.
 
-    RSS, storage and system calls are always included, even if not recorded; of the other columns, those with
-    ``per_operation``.
+    RSS, storage and system calls are always included, even if not recorded. Other recorded columns are included if
+    ``per_operation`` is true, except CPU time.
     """
     always = ["rss"]
     always += [name for name in METRICS if METRICS[name].family in {STORAGE, SYSTEM_CALLS}]

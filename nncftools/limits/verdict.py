@@ -1,10 +1,10 @@
 """A verdict on a run: the processes that died, the state of the run just before, and the evidence.
 
-In a job of several ranks, the first rank that failed counts. The launcher then ends the other ranks, so their ends are
-no evidence.
+In a job of several ranks, the verdict is about the rank that failed first. After that, the launcher ends the other
+ranks, so their ends are no evidence.
 
-Some evidence is on the machine, even if the sampler was killed. The kernel's log, which only root can read, names each
-process that the kernel killed because memory ran out (mm/oom_kill.c), in two lines.
+Some evidence remains on the machine, even if the sampler was killed. The kernel's log, which only root can read, has
+two lines for each process that the kernel killed because memory ran out (mm/oom_kill.c).
 ``oom-kill:constraint=CONSTRAINT_MEMCG,…,oom_memcg=/job,…,task=python3,pid=4711,uid=0`` names the control group that
 reached the limit. ``Memory cgroup out of memory: Killed process 4711 (python3) total-vm:…kB, anon-rss:…kB,
 file-rss:…kB, shmem-rss:…kB`` has the memory of the process.
@@ -81,11 +81,11 @@ def command_of(session: SessionData) -> Process | None:
 
 _TREND_S = 0.5
 _FEWEST = 3
-"""Fewest samples for a trend."""
+"""Growth is only computed from at least this many samples."""
 _SLOWEST = 1 << 20
 """Growth in bytes per second; slower growth is not reported."""
 _ENDING_S = 0.3
-"""Before the end of a process is recorded, the process may be missing from the samples for this time."""
+"""A process that is about to end may be missing from the samples up to this many seconds before the recorded end."""
 _NAMED = 3
 
 
@@ -96,7 +96,7 @@ class LastState(NamedTuple):
     """Time of the last sample before the death; None if there is no such sample."""
     rss: int
     growth_per_s: float | None
-    """Growth of RSS just before the death, in bytes per second; None if RSS did not grow."""
+    """Growth of RSS just before the death, in bytes per second; None if growth was slow or is unknown."""
     largest: Sequence[Process]
     """Processes that were alive, highest peak first."""
     operation: str
@@ -109,7 +109,10 @@ UNKNOWN = LastState(None, 0, None, (), operation="", running="")
 
 
 def last_state(session: Session, before_s: float) -> LastState:
-    """Return the state at the last sample before ``before_s``: a sample at ``before_s`` lacks the dead process."""
+    """Return the state at the last sample before ``before_s``.
+
+    A sample at ``before_s`` itself no longer has the dead process.
+    """
     begun = [process for process in session.processes if (process.start_s or 0.0) <= before_s]
     alive = [process for process in begun if process.end_s is None or process.end_s >= before_s - _ENDING_S]
     state = UNKNOWN._replace(
@@ -134,7 +137,7 @@ def last_state(session: Session, before_s: float) -> LastState:
 
 
 def _measure_growth(times: Sequence[float], values: Sequence[float]) -> float | None:
-    """Return the growth at the end of a curve in bytes per second; None if slow, or if there are too few samples."""
+    """Return how fast the last values grew, in bytes per second; None if growth was slow or samples were too few."""
     first = min(len(times) - _FEWEST, bisect_right(times, times[-1] - _TREND_S))
     if first < 0 or times[first] == times[-1]:
         return None
@@ -151,9 +154,12 @@ def _running_code(session: Session, at_s: float) -> str:
 
 
 def _running_operations(session: Session, at_s: float) -> list[str]:
-    """Return the names of nested running operations: the latest outermost operation, the latest in it, and so on."""
+    """Return the names of nested running operations, outermost first.
+
+    At each level, only the operation that started last is included.
+    """
     latest = {}
-    """Maps an operation to the last operation that started inside."""
+    """Maps each operation to the last operation that started inside. The key None stands for the outermost level."""
     for operation in session.operations:
         if operation.start_s <= at_s <= operation.end_s + _ENDING_S:
             latest[operation.parent] = operation
@@ -190,7 +196,7 @@ class Cause:
     TERMINATED = "terminated"
     """Another signal ended the command."""
     RANK_FAILED = "rank_failed"
-    """The verdict is about the first rank of a job that failed."""
+    """A rank of a job failed; the verdict is about the rank that failed first."""
     LOST = "recorder_lost"
     """The recording stops early, so the end of the command is unknown."""
 
@@ -212,7 +218,7 @@ class Verdict(NamedTuple):
     is_not: Sequence[str] = ()
     """Causes that the evidence excludes, such as "not because memory ran out"."""
     limit: Effective | None = None
-    """The limit that was reached, or the limit that was nearest; None if unknown."""
+    """The memory limit that was reached. If no limit was reached, the smallest limit on RSS. None if unknown."""
     is_for_memory: bool = False
     """Whether the run would have needed more memory."""
 
@@ -226,7 +232,7 @@ _LATELY_S = 0.3
 
 
 class Evidence:
-    """A session, with facts that the judges use as evidence."""
+    """A session, with facts that the functions of ``judges`` use as evidence."""
 
     def __init__(self, session: Session, unit: MemoryUnit) -> None:
         self.session = session
@@ -249,14 +255,18 @@ class Evidence:
         return self.command.end_s
 
     def death_by(self, *numbers: int, of_command: bool) -> Death | None:
-        """Return the first death by any of these signals: of the command, or of another process."""
+        """Return the first death by any of these signals.
+
+        If ``of_command`` is true, return only a death of the command, or a death known only from the command's exit
+        status. If false, return only a death of another process.
+        """
         for death in self.deaths:
             if death.number in numbers and of_command == (death.is_command or death.by_status):
                 return death
         return None
 
     def is_significant(self, process: Process | None) -> bool:
-        """Return whether a process had a large part of the memory: programs often kill small helpers."""
+        """Return whether a process had a large part of the run's memory. Programs often kill small helpers."""
         highest = self.session.rss_peak.low or 0
         return process is None or process.most_memory >= max(highest * _SIGNIFICANT, _SMALL)
 
@@ -273,7 +283,10 @@ class Evidence:
         return min(failures, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
 
     def judge_exception(self, failure: Failure | None, cause: str, problem: str, **fields: Any) -> Verdict | None:  # noqa: ANN401 — further fields of the verdict
-        """Return a verdict on a program that failed with an exception; None if there was no exception or no failure."""
+        """Return a verdict on a program that failed with the exception ``failure``.
+
+        None if there is no exception, or if the program caught the exception and the command did not fail.
+        """
         if failure is None or not (failure.fatal or self.has_failed):
             return None
         processes = {process.pid: process for process in self.session.processes[::-1]}
@@ -326,8 +339,8 @@ class Evidence:
     def _last_alive_s(self, process: Process | None, at_s: float) -> float:
         """Return the last time when a process was certainly alive.
 
-        The end of a child is known one or two samples late. So if a child died soon after the child's largest sample,
-        return the time just after that sample.
+        The sampler notices the end of a child one or two samples late. So if a child died soon after the child's RSS
+        peak, return the time just after the peak.
         """
         if process is None or process is self.command or process.peak_s is None:
             return at_s
@@ -338,20 +351,21 @@ class Evidence:
 
 LOG = "/dev/kmsg"
 _RECORD = 8192
-"""Most bytes of a record in the kernel's log (Documentation/ABI/testing/dev-kmsg)."""
+"""The largest size of a record in the kernel's log, in bytes (Documentation/ABI/testing/dev-kmsg)."""
 _FIRST_NAMESPACE = 0xEFFFFFFC
 """Inode of the first PID namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 _EARLIER_NS = 1_000_000_000
-"""Tolerance. The clock of the kernel's log starts earlier than CLOCK_MONOTONIC, and runs on while the machine
-sleeps."""
+"""The kernel's log is read from this many nanoseconds before the start of the recording. The log's clock starts earlier
+than CLOCK_MONOTONIC, and runs on while the machine sleeps.
+"""
 _CHOSEN = r"oom-kill:constraint=(\w+).*?(?:,oom_memcg=([^,]*))?,task_memcg=.*,pid=(\d+),uid="
 _KILLED = r"[Kk]illed process (\d+) \((.*)\) total-vm:\d+kB, anon-rss:(\d+)kB, file-rss:(\d+)kB, shmem-rss:(\d+)kB"
 
 
 def kernel_kills(pids: Collection[int], since_ns: int, log: str = LOG) -> list[KernelKill] | None:
-    """Return the processes among ``pids`` that the kernel killed since ``since_ns``; None if the log is not readable.
+    """Return each process in ``pids`` that the kernel killed since ``since_ns`` because memory ran out.
 
-    ``since_ns`` is a time on CLOCK_MONOTONIC.
+    ``since_ns`` is a time on CLOCK_MONOTONIC. None if the kernel's log is not readable.
     """
     try:
         if pathlib.Path("/proc/self/ns/pid").stat().st_ino != _FIRST_NAMESPACE:  # the log has other PIDs
@@ -401,7 +415,7 @@ def _find_kills(records: Iterable[str]) -> Iterator[KernelKill]:
 
 
 def take_kernel_log(session: Session) -> None:
-    """If the cause of a death is unclear, add the kills in the kernel's log to the session."""
+    """If the cause of a death is unclear, add the kills that the kernel's log reports to ``session.kernel_kills``."""
     if session.start.monotonic_ns is None:
         return
     is_unsure = session.exit is None or bool(session.oom_kills)
@@ -411,7 +425,10 @@ def take_kernel_log(session: Session) -> None:
 
 
 def take_counts(session: Session) -> None:
-    """Add kills by the kernel after the end of the sampler. The counters of control groups show these kills."""
+    """Add kills by the kernel that happened after the last sample to ``session.oom_kills``.
+
+    The counters of the control groups show these kills.
+    """
     last_s = max(session.samples.time_s, default=0.0)
     later = []
     for group in session.control_groups:

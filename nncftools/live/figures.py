@@ -1,6 +1,7 @@
-"""The texts and figures of the live view, for the drawn view and for plain status lines; and the viewer's settings.
+"""The texts and figures of the live view, and the viewer's settings.
 
-``Machine`` reads figures that the recording lacks: memory and CPU time of processes, and available memory.
+The drawn view and the plain status lines use the same texts. ``Machine`` reads figures that the recording lacks: memory
+and CPU time of processes, and available memory.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import psutil
 
 _MOST = 200
-"""Most processes whose memory and CPU are read."""
+"""Memory and CPU are read for at most this many processes."""
 _MOSTLY_FREE = 0.9
 _HALF_FREE = 0.5
 _SOON_S = 60.0
@@ -41,16 +42,17 @@ _LATEST_S = 900.0
 def time_until_full(time_s: Floats, used: Floats, available: float, size: float | None) -> float | None:
     """Return the seconds until ``available`` bytes of ``size`` are used up; None if there is no clear trend.
 
-    The trend is a least-squares line through the used bytes of the last half minute (at least 20 figures). The trend
-    is clear if all of these are true:
+    The trend is a least-squares line through the used bytes of the last 30 seconds (through the last 20 figures if
+    these 30 seconds have fewer). The trend is clear if all of these are true:
 
     - The figures span at least 5 seconds.
     - The line rises by more than 16 MiB, and by more than three times the standard deviation of the residuals.
     - The last figure is above the mean of the second half.
-    - The last figure is near the largest: the largest is less than a tenth of the rise above. Otherwise the program
-      frees memory at times, and may not need more.
-    - The memory will be used up within a quarter of an hour, and within thirty times the span of the figures. If half
-      of the memory is free, within a minute; if nine tenths are free, nothing is predicted.
+    - The line rises by more than ten times the difference between the largest and the last figure. A larger difference
+      means that the program frees memory at times, and perhaps does not need more.
+    - The memory will be used up within 15 minutes, and within thirty times the span of the figures. If at least half of
+      the memory is free, the memory must be used up within a minute. If at least nine tenths are free, the trend is
+      never clear.
     """
     is_known = ~np.isnan(used)
     time = time_s[is_known]
@@ -99,7 +101,7 @@ class ViewSettings:
     moves: bool = False
     """Whether there are also keys for moving in time, as in a replay."""
     first: int = 0
-    """Index of the first process in the list: how far the list is scrolled."""
+    """How far the list of processes is scrolled: the index of the process in the first row."""
     helping: bool = False
     """Whether the keys are explained above the chart."""
     state: str = ""
@@ -133,7 +135,7 @@ class ViewSettings:
 def apply_key(settings: ViewSettings, key: str, processes: int) -> ViewSettings:
     """Return the settings after a key was pressed. An unknown key changes nothing.
 
-    ``processes`` is the length of the list that keys scroll.
+    ``processes`` is the length of the list of processes, because some keys scroll this list.
     """
     if key in {"p", " "}:
         return replace(settings, paused=not settings.paused)
@@ -152,7 +154,7 @@ _MINUTE = 60
 _ASK_EVERY_S = 1.0
 _FEW = 20
 _STILL_S = 3.0
-"""If growth was seen in the last few seconds, the view says "grows"; otherwise, the view says "grew"."""
+"""If memory grew in the last few seconds, the view says "grows"; after that, the view says "grew"."""
 
 
 class Machine:
@@ -164,9 +166,11 @@ class Machine:
         self._asked_s = -_ASK_EVERY_S
         self._available = Available()
         self._processes: dict[int, psutil.Process] = {}
-        """Maps the ``id`` of a process to the object of psutil that reads the process."""
+        """Maps the ``id`` of a process to the psutil object for this process."""
         self._readings: dict[int, tuple[int, float | None]] = {}
-        """Maps the ``id`` of a process to RSS and to the busy cores since the previous reading (None at first)."""
+        """Maps the ``id`` of a process to (RSS in bytes, busy CPU cores since the previous reading). The number of
+        cores is None after the first reading.
+        """
 
     def _ask(self, run: Run) -> None:
         """Read all figures again, at most once a second."""
@@ -178,9 +182,11 @@ class Machine:
             self._read(alive)
 
     def available(self, run: Run) -> float | None:
-        """Return the bytes that the run can still get: the least of machine, control group and limit.
+        """Return how many bytes the run can still get.
 
-        For the machine, the recorded metric ``system`` is used if available, otherwise the kernel's current figure.
+        This is the least of the bytes left on the machine, in the control group, and up to the limit. The bytes left on
+        the machine are computed from the recorded metric ``system``. Without this metric, they are the kernel's current
+        figure.
         """
         self._ask(run)
         machine: float | None = self._available.machine
@@ -195,7 +201,10 @@ class Machine:
         return min((size for size in sizes if size is not None), default=None)
 
     def processes(self, run: Run) -> list[LiveProcess]:
-        """Return the processes that are alive, largest first, if their current or largest RSS is known."""
+        """Return the running processes, largest first.
+
+        A process is left out if both the current RSS and the peak RSS are unknown.
+        """
         self._ask(run)
         processes = []
         for number, process in run.processes.items():
@@ -222,7 +231,7 @@ class Machine:
 
 
 def time_left(run: Run, available: float | None) -> float | None:
-    """Return the seconds until the memory or the limit is exhausted; None if no trend leads to that."""
+    """Return the seconds until the memory is used up or the limit is reached; None if memory does not grow steadily."""
     if available is None or run.ended:
         return None
     name = "rss"
@@ -242,7 +251,7 @@ def at(moment_s: float) -> str:
 def choose_metrics(run: Run, settings: ViewSettings) -> list[str]:
     """Return the metrics of the shown chart, without metrics that are too small to see.
 
-    A metric below 1/200 of the first metric would lie on the axis.
+    A curve below 1/200 of the first metric could not be told apart from the time axis.
     """
     first, *others = settings.chart(run.columns) or [""]
     sizes = {name: peak.value for name, peak in run.peaks.items()}
@@ -291,7 +300,7 @@ def operation_words(run: Run) -> list[str]:
 
 
 def growth(run: Run, room: int | None = None) -> str:
-    """Return a text with the code that made memory grow last; at most ``room`` characters, empty if unknown."""
+    """Return a text about the code that ran when memory last grew; at most ``room`` characters, empty if unknown."""
     if run.grown is None or run.ended:
         return ""
     frame, at_s = run.grown

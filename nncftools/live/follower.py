@@ -1,8 +1,8 @@
 """The two sources of a live view: a recording that is still running, and the replay of a session.
 
-A ``Follower`` reads a journal, the marks log and the helper's log while other processes append to these files. Every
-line is parsed only once. The helper reads stacks only of growing processes, so the newest stacks belong to the process
-that grew last.
+A ``Follower`` reads three files while other processes append to them: the journal (samples), the marks log (operations)
+and the log of the helper process that reads stacks. Every line is parsed only once. The helper reads stacks only of
+growing processes, so the newest stacks belong to the process that grew last.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from nncftools.session.snapshots import WRONG, LostError, SnapshotLine, Stacks, 
 from nncftools.units import printable
 
 _MOST = 50_000
-"""Most frames, stacks or processes, about 30 MiB. If there are more, the view names no further code."""
+"""If there are more frames, stacks or processes (about 30 MiB), the helper's log is not read any further."""
 
 
 _MOVES = 20
-"""A key moves by the whole replay divided by this number."""
+"""The keys ``<`` and ``>`` move by the duration of the replay divided by this number."""
 
 
 class Growth(NamedTuple):
@@ -49,25 +49,26 @@ class Growth(NamedTuple):
 
     frame: Frame
     at_ns: int
-    """Time on CLOCK_MONOTONIC."""
+    """Time of the stack in nanoseconds on CLOCK_MONOTONIC."""
 
 
 _NUMBERED = (b'{"table"', b'{"frame"', b'{"stack"')
-"""Lines that define a number of a table, frame or stack. If such a line is damaged, later numbers may refer to other
-frames."""
+"""Beginnings of the lines that give a number to a table, frame or stack. If such a line is damaged, the numbers in the
+following lines may refer to wrong frames.
+"""
 _LINES = (*_NUMBERED, b'{"faults"', b'{"window"')
 
 
 class GrowthLog:
-    """Finds the code that made memory grow last. Reads the lines of the helper's log."""
+    """Reads the lines of the helper's log, to find the code that ran when memory last grew."""
 
     def __init__(self, redaction: Redaction) -> None:
         self._stacks = Stacks(redaction)
         self._faults: dict[int, dict[int, int]] = {}
-        """Maps a process to the latest page faults of each thread."""
+        """Page faults in the latest log line for each process: ``{process id: {thread ID: number of page faults}}``."""
         self._is_lost = False
         self.last: Growth | None = None
-        """The code that made memory grow last; None if no growth was seen."""
+        """The code that ran when memory last grew; None if no growth was seen."""
 
     def take(self, data: bytes) -> None:
         """Read complete lines. If a line with a frame or stack is damaged, ignore all further lines."""
@@ -112,12 +113,13 @@ class GrowthLog:
 
 
 class Follower:
-    """Follows a recording that is still running: the state of the run, as far as the journal has been read."""
+    """Reads the journal of a recording that is still running. ``run`` is the state of the run at the last line read."""
 
     def __init__(self, journal: pathlib.Path, descriptor: int | None = None) -> None:
-        """Read the first line of a journal; ``descriptor`` may already have the journal open.
+        """Read the first line of a journal. If ``descriptor`` is given, the journal is already open as this descriptor.
 
-        Raises SessionFileError if the line is not the header of a journal; OSError.
+        Raises OSError if the journal cannot be read, and SessionFileError if the first line is not the header of a
+        journal.
         """
         self._journal = reading.reader(journal, descriptor)
         stem = journal.name.removesuffix(reading.ENDING)
@@ -136,7 +138,7 @@ class Follower:
         self._growth = GrowthLog(recording.redaction)
         self._operations = LiveOperations()
         self._readings: dict[str, float | None] = {}
-        """Maps a column to the latest value of a device, until the next sample."""
+        """The latest values of devices since the previous sample: ``{column: value}``."""
         plan = recording.plan
         command = shlex.join(recording.command) or recording.header.get("name", "")
         self.run = Run(
@@ -187,7 +189,7 @@ class Follower:
         self.run.operations = self._operations.spans()
 
     def recorder_lives(self) -> bool:
-        """Return whether the sampler is still running, and so has the journal locked."""
+        """Return whether the sampler is still running. A running sampler keeps the journal locked."""
         return reading.is_locked(self._journal.fileno())
 
     def step(self, _passed_s: float) -> bool:
@@ -263,7 +265,7 @@ class Follower:
                 self.run.grown = last.frame, (last.at_ns - start.monotonic_ns) / 1e9
 
     def _read_new(self, ending: str) -> Iterator[bytes]:
-        """Yield the lines that were appended to a log since the last call."""
+        """Yield the new lines of a log since the last call. ``ending`` is the end of the log's file name."""
         if ending not in self._logs:
             try:
                 self._logs[ending] = Lines(reading.reader(self._paths[ending]))
@@ -273,10 +275,10 @@ class Follower:
 
 
 class Replay:
-    """Replays a session: the state of the run up to a moment."""
+    """Replays a session. ``run`` is the state of the run at the shown time."""
 
     def __init__(self, session: Session, speed: float = 1.0) -> None:
-        """Start at the beginning of the session; in a second, the replay shows ``speed`` seconds of the session."""
+        """Start at the beginning of the session. Each second, the replay shows ``speed`` seconds of the session."""
         self._session = session
         self._speed = speed
         samples = session.samples

@@ -70,13 +70,14 @@ _RATES = (
     (8, (1, 1)),
     (7, (1, 0)),
 )
-"""Each entry: (height of the body, (rows for CPU, rows for each other rate)). The first entry counts whose height is
-not above the height of the body."""
+"""Pairs: (least height of the body, (rows for CPU, rows for each other rate)). The first pair whose least height fits
+into the body is used.
+"""
 _NARROW = 60
 _WIDE = 100
 _BOXED_ROWS = 12
 _SIDES = 4
-"""Columns that the left and right sides of the frame take."""
+"""Columns that the left and right borders of the frame take together."""
 _MOST_PROCESSES = (
     (58, 12),
     (38, 8),
@@ -84,8 +85,9 @@ _MOST_PROCESSES = (
     (12, 2),
     (10, 1),
 )
-"""Each entry: (height of the body, most processes below the chart). The first entry counts whose height is not above
-the height of the body."""
+"""Pairs: (least height of the body, largest number of processes below the chart). The first pair whose least height
+fits into the body is used.
+"""
 _GAP = 3
 _LONGEST_GAUGE = 40
 _SHORTEST_GAUGE = 8
@@ -101,11 +103,11 @@ _KEYS = {
 }
 """The effect of each key: in a word, and in full. The most important keys come first."""
 _REPLAY_KEYS = {"← →": ("move", "move by a twentieth of the run"), "g": ("peak", "go to the peak")}
-_NO_KEYS = "keys: nncf-tools watch, in another terminal"
+_NO_KEYS = "keys: run nncf-tools watch in another terminal"
 
 
 class Drawing:
-    """Draws a run again and again."""
+    """Draws the live view of a run repeatedly."""
 
     def __init__(self, here: Machine) -> None:
         """Use ``here`` to read figures that the recording lacks."""
@@ -152,7 +154,7 @@ class Drawing:
     def _lay_out_body(
         self, run: Run, settings: ViewSettings, style: TerminalStyle, *, width: int, height: int
     ) -> list[Part]:
-        """Return the parts of the body, between title and keys: ``height`` rows."""
+        """Return the parts of the body (everything between title and keys), ``height`` rows in total."""
         head = [_summarize(run, settings, width), *_describe_activity(run, settings, width)]
         foot = _describe_memory_left(run, self._here.available(run), width)
         above: list[Part] = [(row, 1) for row in head]
@@ -218,7 +220,10 @@ def _draw_rates(run: Run, window: Window, style: TerminalStyle, height: int) -> 
 
 
 def _choose_window(now_s: float, columns: int, *, has_ended: bool) -> Window:
-    """Return the time axis: the whole run if the run has ended; otherwise also the next few seconds."""
+    """Return the time axis.
+
+    If the run has ended, the axis is the whole run; otherwise, the axis has room for a few more seconds.
+    """
     if has_ended:
         return Window(max(now_s, 1e-3), columns, now_s)
     steps = math.ceil(math.log(max(now_s / _SHORTEST_S, 1.0), _GROWTH) - 1e-9)
@@ -359,10 +364,10 @@ _INTERPRETER = re.compile(
 )
 _FOLDERS = re.compile(r"^\S*/(?=\S)")
 _LONG = 40
-"""Commands are shortened if at least this many characters at the start are equal."""
+"""If commands have at least this many characters at the start in common, these characters are shortened."""
 _HEAD = 20
 _CONTEXT = 8
-"""Number of equal characters that a shortened command still has just before the first difference."""
+"""Number of common characters that a shortened command still shows just before the first difference."""
 
 
 def _shorten_command(command: Sequence[str]) -> str:

@@ -36,12 +36,12 @@ class LiveOperations:
     def __init__(self) -> None:
         self._nesting: Nesting = Nesting()
         self._ended: list[Span] = []
-        """Operations that have ended; only outermost operations."""
+        """The outermost operations that have ended."""
         self._programs: set[int | None] = {None}
-        """Programs that have written a line, by the number in the marks log."""
+        """Numbers of the programs that have written to the marks log; None for lines without a program number."""
 
     def take(self, entry: Entry) -> None:
-        """Read the next line of the marks log, with a time in seconds since the start."""
+        """Process the next line of the marks log. Times in ``entry`` are seconds since the start of the recording."""
         assert entry.start_s is not None
         if entry.program not in self._programs:
             self._programs.add(entry.program)
@@ -193,10 +193,12 @@ class LiveProcess:
 
 @dataclass
 class Run:
-    """A run so far."""
+    """The state of a run so far."""
 
     command: str
-    """The command as typed. If the recording was attached to a process, the command of the process, once known."""
+    """The command as typed. For a recording that was attached to a process: the command of the process, as soon as it
+    is known.
+    """
     columns: Sequence[str]
     interval_s: float
     host: Host
@@ -214,7 +216,7 @@ class Run:
     max_memory: int | None = None
     """The limit that ``--max-memory`` sets; None for no limit."""
     grown: tuple[Frame, float] | None = None
-    """The code that ran when memory last grew, and the time in seconds; None if unknown."""
+    """(code that ran when memory last grew, time of this growth in seconds since the start); None if unknown."""
     ended: bool = False
     exit: Exit | None = None
 
@@ -274,7 +276,7 @@ class Run:
         return [span for span in self.operations if span.end_s is None]
 
     def cpu(self) -> float | None:
-        """Return the mean number of busy cores over the last second."""
+        """Return the mean number of busy cores over the last second; None if unknown."""
         return self.rate(cpu_counters(self.columns))
 
     def rate(self, counters: Sequence[str]) -> float | None:

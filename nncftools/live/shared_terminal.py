@@ -2,8 +2,8 @@
 
 The view does not use raw mode, the alternate screen, a hidden cursor or a scrolling region. So if this process is
 killed, the terminal works as before, and still shows the last view. The cursor stays at the end of the command's
-output, where echoed keys and the output of other programs appear. ``Tail`` contains the last lines of the command's
-output, which may still change: a progress bar, a prompt, an unfinished line.
+output, where echoed keys and the output of other programs appear. ``Tail`` contains only the last lines of the
+command's output, because only these may still change: a progress bar, a prompt, an unfinished line.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def takes_the_screen(data: bytes) -> bool:
 
 
 class Tail:
-    """Reads a command's output, and returns lines as soon as they cannot change any more.
+    """Reads a command's output, and returns each line as soon as the command can no longer change the line.
 
-    If the command moves the cursor up, as several progress bars do, up to 16 lines are kept until the command shows the
-    cursor again.
+    Some commands move the cursor up to change earlier lines, for example to draw several progress bars. In this case,
+    up to 16 lines are kept until the command makes the cursor visible again.
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Tail:
         self._release(_HELD if self._holds else 0)
 
     def _release(self, most: int) -> None:
-        """Mark lines as done until at most ``most`` lines are above the cursor."""
+        """Move the top lines to the finished lines, until at most ``most`` lines are left above the cursor."""
         while self._row > most:
             self._done.append(_join(self._lines.pop(0)))
             self._row -= 1
@@ -340,7 +340,7 @@ class SharedTerminal(Terminal):
                 self.paint()
 
     def show(self, view: Sequence[str], size: tuple[int, int]) -> None:
-        """Paint a new view, made for a terminal of this size, and waiting output."""
+        """Paint a new view, and the output that waits. The view was made for a terminal of the size ``size``."""
         with self._lock:
             self._view = view
             self._size = size
@@ -349,7 +349,7 @@ class SharedTerminal(Terminal):
     def paint(self) -> None:
         """Paint waiting output, and lines of the view that have changed.
 
-        If the terminal now has another size than the view was made for, paint nothing, because long lines would wrap.
+        If the terminal's size has changed since the view was made, paint nothing, because long lines would wrap.
         """
         with self._lock:
             columns, rows = size = self.size()
@@ -380,7 +380,10 @@ class SharedTerminal(Terminal):
         return rows - len(self._painted) + 1
 
     def _write_output(self, columns: int, rows: int) -> str:
-        """Return the text that erases view and tail, and then writes the waiting output and the tail."""
+        """Return the text that replaces the view and the tail (the last lines of output, which may still change).
+
+        The text erases both, and writes the waiting output and the new tail.
+        """
         text = self._erase_all()
         lines = self._waiting
         self._waiting = []
@@ -392,9 +395,9 @@ class SharedTerminal(Terminal):
         return text + "\r\n".join([*lines, *[""] * missing, *tail, *blank])
 
     def _erase_all(self) -> str:
-        """Return the text that erases tail and view.
+        """Return the text that erases the view and the tail (the last lines of output, which may still change).
 
-        After a change of the terminal's size, only the position of the cursor tells where tail and view are.
+        After a change of the terminal's size, the place of both is only known relative to the cursor.
         """
         if self._placed is None:
             return ""

@@ -1,4 +1,4 @@
-"""Show a recording until the recording ends: on the full screen, below the output of the command, or as lines.
+"""Show a recording until the recording ends: on the full screen, below the output of the command, or as status lines.
 
 The command line imports this module while the command starts, so numpy and rich are only imported when needed.
 """
@@ -40,7 +40,9 @@ _ARROWS = {
     b"\x1b[5~": "K",
     b"\x1b[6~": "J",
 }
-"""The names that this module uses for the arrow keys, page up and page down."""
+"""Maps the escape sequences of the arrow keys, Page Up and Page Down to the letters that this module uses for these
+keys.
+"""
 _WAIT_S = 0.1
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
 _WATCHDOG = """
@@ -111,7 +113,10 @@ class Keyboard(Terminal):
             self._keys = -1
 
     def take_over(self) -> None:
-        """Let keys arrive at once; needed at the start and after a shell has changed the terminal's modes."""
+        """Make the terminal deliver each key at once, not only after Enter.
+
+        Call this at the start, and after a shell has changed the terminal's modes.
+        """
         import termios
         import tty
 
@@ -130,7 +135,7 @@ class Keyboard(Terminal):
                 termios.tcsetattr(self._keys, termios.TCSADRAIN, modes)
 
     def read(self, timeout_s: float) -> bytes:
-        """Return bytes from the keyboard, at most ``timeout_s`` later; Ctrl-D if the terminal no longer exists."""
+        """Return the bytes from the keyboard, after at most ``timeout_s``; Ctrl-D if the terminal no longer exists."""
         keyboards = [self._keys] if self._keys >= 0 else []
         if not select.select(keyboards, [], [], timeout_s)[0]:
             return b""
@@ -152,7 +157,7 @@ _LOCAL_MODES = 3
 class SharedKeyboard(Keyboard):
     """The keyboard of a terminal that is shared with a command. The terminal still echoes keys.
 
-    If the command asks for a password, the command switches the echo off; ``TerminalReaders`` notices this.
+    If the command asks for a password, the command switches the echo off. ``TerminalReaders`` notices this change.
     """
 
     @property
@@ -167,7 +172,7 @@ class SharedKeyboard(Keyboard):
         return False
 
     def take_over(self) -> None:
-        """Let keys arrive at once, if this job is in the foreground."""
+        """Make the terminal deliver each key at once, if this job is in the foreground."""
         import termios
 
         if self._modes is not None and self._is_in_front():
@@ -176,7 +181,10 @@ class SharedKeyboard(Keyboard):
             self._set_modes(modes)
 
     def give_way(self) -> None:
-        """Let the terminal edit lines again, unless the command has set other modes than the echo."""
+        """Switch the terminal back to whole lines.
+
+        Do nothing if the command has changed modes other than line editing and echo.
+        """
         import termios
 
         with contextlib.suppress(OSError, termios.error):
@@ -188,7 +196,7 @@ class SharedKeyboard(Keyboard):
                 self._set_modes(modes)
 
     def read(self, timeout_s: float) -> bytes:
-        """Return bytes from the keyboard, at most ``timeout_s`` later; nothing if this job is in the background."""
+        """Return the bytes from the keyboard, after at most ``timeout_s``; nothing if this job is in the background."""
         if self._is_in_front():
             return super().read(timeout_s)
         time.sleep(timeout_s)
@@ -218,9 +226,9 @@ class FullScreen(Keyboard):
         self._signal = 0
 
     def __enter__(self) -> FullScreen:
-        """Take over the terminal.
+        """Take over the terminal, then install the signal handlers.
 
-        Until the signals have handlers, the watchdog would restore the terminal.
+        If a signal kills this process before a handler is installed, the watchdog restores the terminal.
         """
         super().__enter__()
         self._live.start()
@@ -287,9 +295,9 @@ class FullScreen(Keyboard):
 def present(
     source: Follower | Replay, settings: ViewSettings, here: Machine, put: Callable[[str], None], *, stays: bool
 ) -> bool:
-    """Show a recording or a replay on standard output: on the full screen or, if that is not possible, as lines.
+    """Show a recording or a replay on standard output: on the full screen or, if that is not possible, as status lines.
 
-    Return False if the user quit before the end. Raises Ended for a signal.
+    Return False if the user quit before the end. Raises Ended if a signal asks this program to end.
     """
     from nncftools.render.terminal_plot import chart_problem
 
@@ -306,9 +314,9 @@ def present(
 def _show_on_full_screen(
     source: Follower | Replay, settings: ViewSettings, here: Machine, *, output: int, stays: bool
 ) -> bool:
-    """Draw on the full screen until the source ends. If ``stays`` is true, then wait until the user quits.
+    """Draw a recording or a replay on the full screen until the end. If ``stays``, then wait until the user quits.
 
-    Return False if the user quit before the source ended. Raises Ended for a signal.
+    Return False if the user quit before the end. Raises Ended if a signal asks this program to end.
     """
     from nncftools.live.figures import apply_key
     from nncftools.live.follower import Replay
@@ -367,7 +375,7 @@ class LiveView:
     """A context manager during a recording: draws the view below the command's output."""
 
     descriptor: int
-    """Descriptor of the terminal to draw on. Any other file gets a status line every few seconds."""
+    """Descriptor of the terminal to draw on. Any other file gets no view, but a status line every few seconds."""
     settings: ViewSettings
     alone: bool
     """True if the command's output goes to a file, so that the view gets the whole screen."""
@@ -379,7 +387,7 @@ class LiveView:
         self._keyboard: SharedKeyboard | None = None
         """None as long as the command may read keys from the same terminal."""
         self._readers = TerminalReaders(self.descriptor)
-        """Created before the command starts, to learn the terminal's original modes."""
+        """Created before the command starts, because the object reads the terminal's original modes."""
         self._is_stopping = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -440,7 +448,7 @@ class LiveView:
                 self._print_status(follower, here)
             return
         if self.terminal is not None:
-            self.terminal.step_aside("it could not be drawn")
+            self.terminal.step_aside("drawing failed")
 
     def _print_status(self, follower: Follower, here: Machine) -> None:
         from nncftools.live.figures import status_line

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 _PR_SET_PTRACER = 0x59616D61
 _BEGAN = 19
-"""Position of the start time in ``/proc/PID/stat``, counted after the closing parenthesis of the name (proc(5))."""
+"""Index of the start time in the fields of ``/proc/PID/stat`` that follow the closing parenthesis of the name
+(proc(5)).
+"""
 
 
 def allow_helper(helper: str) -> None:
-    """Allow the helper ``PID:START``, and no other process, to read the memory of this process and of forked children.
+    """Allow only the helper process ``PID:START`` to read the memory of this process and of forked children.
 
     ``START`` is the start time (field 22 of ``/proc/PID/stat``). If the start time is different, the PID belongs to
     another process by now. The kernel keeps the permission for a single process (Yama,
@@ -79,7 +81,8 @@ CALLS = "NNCF_TOOLS_MARK_CALLS"
 unknown), separated by tabs.
 """
 HELPER = "NNCF_TOOLS_STACKS"
-"""The environment variable with ``PID:START`` of the helper. It is set only if this process must call ``allow_helper``.
+"""The environment variable with ``PID:START`` of the helper that reads stacks. The variable is set only if this process
+must call ``allow_helper``.
 """
 _SAME_NAMES = (
     "QEfficient",
@@ -123,7 +126,10 @@ def _attempt(work: Callable[..., object], *arguments: object) -> None:
 
 
 class Finder:
-    """An import finder for modules with functions to mark. The other finders of ``sys.meta_path`` find the modules."""
+    """An import finder for modules with functions to mark.
+
+    To find a module, the object asks the other finders of ``sys.meta_path``.
+    """
 
     def __init__(self, path: bytes, entries: Entries) -> None:
         self._path = path

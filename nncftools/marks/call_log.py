@@ -1,8 +1,9 @@
 """Replaces functions by wrappers that write calls to the marks log. Very frequent calls are aggregated.
 
 Runs in the marked program: Python 3.10 or later, the standard library only. The catalogue says how an argument is
-shown. No code of the program runs for this: a value is shown only if it is a number, a text, a path, a member of an
-enumeration, or a short list of these. If a call saves an OpenVINO model, the line also has the model's ``rt_info``.
+shown. To show an argument, no code of the program is called. So the only values shown are numbers, texts, paths,
+members of enumerations, and short lists of these. If a call saves an OpenVINO model, the line also has the model's
+``rt_info``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Facts = Mapping[str, Any]
-    """A function's entry in the catalogue."""
+    """A function's entry in the catalogue: how to mark the function."""
     Args = Sequence[Any]
     Kwargs = Mapping[str, Any]
     Function = Callable[..., Any]
@@ -39,8 +40,8 @@ FILE = "{file}"
 UNLESS = "!"
 """Prefix in the catalogue: ``!name`` shows ``name`` if the argument is False."""
 _LONGEST = 400
-"""The most characters of a shown text. A longer text is left out: the beginning says little, and the beginning of a
-secret would not be recognised as a secret.
+"""A text is shown only if it has at most this many characters. A longer text is not cut: the beginning says little, and
+the beginning of a secret would not be recognised as a secret.
 """
 _MOST_ITEMS = 4
 _LARGEST = 10**15
@@ -49,7 +50,7 @@ _LARGEST = 10**15
 class Parameters:
     """The parameters of a marked function.
 
-    The object has the format of each shown parameter, and the name of the parameter with the path of a saved file.
+    The object knows how to show each parameter, and the name of the parameter that is the path of a saved file.
     """
 
     def __init__(self, function: Function, facts: Facts) -> None:
@@ -61,7 +62,7 @@ class Parameters:
         self._left_out: dict[str, str] = {}
         """Default values as text: ``{parameter: text}``. An argument with the same text is not shown."""
         self._defaults: dict[str, Any] = {}
-        """Default values that are shown, too: ``{parameter: value}``."""
+        """Default values of the parameters that are shown even without an argument: ``{parameter: value}``."""
         for name, default in defaults.items():
             if name in always:
                 self._defaults[name] = default
@@ -156,9 +157,9 @@ def _path(value: Any) -> str | None:
 
 
 MAX_LOGGED = 1000
-"""The most calls of a function that are logged separately inside an operation; further calls are aggregated."""
+"""At most this many calls of a function inside an operation are logged separately; further calls are aggregated."""
 DEEPEST = 100
-"""The deepest nesting of calls in the log; deeper calls count as part of the innermost logged call."""
+"""Calls are logged down to this level of nesting. A deeper call counts as part of the innermost logged call."""
 FLUSH_NS = 10 * 10**9
 """Nanoseconds between two writes of aggregated calls. A killed program loses at most the aggregated calls of this time.
 """
@@ -174,14 +175,14 @@ class Call:
         self.members = members
         """The JSON members that all lines of this function share."""
         self.most_logged: int = facts.get("logged", MAX_LOGGED)
-        """The most calls that are logged separately inside an operation."""
+        """At most this many calls inside an operation are logged separately."""
         self.is_leaf: bool = facts.get("leaf", False)
         """If true, calls inside calls of this function are not logged."""
         self.parameters: Parameters | None = None
 
 
 class Aggregate:
-    """Calls of a function that share a line of the log; times in nanoseconds."""
+    """Several calls of a function, written as a single line of the log. All times are in nanoseconds."""
 
     __slots__ = ("count", "end", "error", "longest", "start", "total")
 
@@ -208,7 +209,10 @@ class Aggregate:
 
 
 class Frame:
-    """A running call, or the bottom of a thread's stack. Counts the marked calls directly inside."""
+    """A running call. The outermost frame of a thread stands for the code outside all calls.
+
+    A frame counts the marked calls directly inside.
+    """
 
     __slots__ = ("aggregates", "is_logged", "level", "op", "outer", "start", "thread", "written")
 
@@ -226,7 +230,7 @@ class Frame:
 
 
 class Later:
-    """A running coroutine or generator: part of a context (contextvars), not of a thread's stack."""
+    """A running coroutine or generator. The call belongs to a context (contextvars), not to a thread's stack."""
 
     def __init__(self, recorder: Recorder, frame: Frame, call: Call) -> None:
         self._recorder = recorder
@@ -235,7 +239,7 @@ class Later:
         self._opened = operations.Open(frame.op) if frame.op else None
 
     def end(self, error: BaseException | None) -> None:
-        """Record the end; ``error`` is the exception that ended the call, if any."""
+        """Record the end of the call; ``error`` is the exception that ended the call, if any."""
         if self._opened is not None:
             self._opened.close()
         thread = self._recorder.thread
@@ -370,11 +374,14 @@ class Recorder:
 _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method", "instancemethod", "nb_func"}
 _READ = 64 * 1024
 _ROOM = 60
-"""Stack frames that marking needs before and after a call. During the call, marking needs a single frame."""
+"""A call is not marked if fewer stack frames than this are left. Marking needs these frames at the start and the end of
+a call, but only a single frame (the wrapper) during the call.
+"""
 _SLACK = 1 if sys.version_info >= (3, 12) else 2
-"""More frames, for the call that raises the recursion limit.
+"""The recursion limit is raised by the number of wrapper frames on the stack, plus this number for the wrapper that
+raises the limit.
 
-Before Python 3.12, a call of a built-in function counts as a frame, too.
+Before Python 3.12, the call of the built-in function that raises the limit counts as a frame, too.
 """
 
 
@@ -405,7 +412,7 @@ def mark(module: object, qualified_name: str, call: Call, recorder: Recorder) ->
         call.members += operations.MEMBER
         replacement = _marked_later(function, call, recorder)
     elif _returns_later(function):
-        raise NotMarkable("is a coroutine or generator function: its call returns before it runs")
+        raise NotMarkable("is a coroutine or generator function: a call returns before its code runs")
     else:
         replacement = marked(function, call, recorder)
     if function is not attribute:

@@ -30,7 +30,7 @@ except ImportError:  # Windows has neither this module nor /proc
 VARIABLE = "NNCF_TOOLS_MARKS"
 """The environment variable with the path of the log."""
 OWNER = "NNCF_TOOLS_MARKS_OWNER"
-"""The environment variable with the user ID of the log's first owner."""
+"""The environment variable with the user ID that owned the log when the log was created."""
 OUTPUT = "output"
 """The ``source`` of marks that come from lines of the command's output."""
 _FLAGS = os.O_WRONLY | os.O_APPEND
@@ -38,16 +38,16 @@ for _flag in "O_BINARY", "O_NONBLOCK":
     _FLAGS |= getattr(os, _flag, 0)
 _NO_LINK = _FLAGS | getattr(os, "O_NOFOLLOW", 0)
 _MOST_KEPT = 1 << 16
-"""The most bytes of lines that wait until the log can be written again."""
+"""Lines that cannot be written wait for the next attempt, up to this many bytes. Further lines are dropped."""
 _IN_MEMORY = b"/proc/"
 """The first part of the path of a log in memory (memfd). Such a path is a link that the kernel makes."""
 _SMALL = 4096
 _MOST_DESCENDANTS = 16
-"""The most descendants to read at a mark; each takes 2 to 5 µs."""
+"""If there are more descendants than this, a mark contains none of them, because each takes 2 to 5 µs to read."""
 _MOST_PARENTS = 4
 """If there are at most this many children, the children's children are read, too."""
 _AT_ONCE_NS = 2_000_000
-"""The longest time of an uninterrupted reading. At each file, another thread may take the GIL for 5 ms or more."""
+"""A reading that takes longer was interrupted. At each file, another thread may take the GIL for 5 ms or more."""
 _ONE_THREAD = 3
 """The link count of ``/proc/self/task`` in a process with a single thread: two for the folder, and one for each thread.
 """
@@ -70,8 +70,8 @@ number is new, unless PYTHONHASHSEED is set and addresses are not random.
 def open_log(path: bytes) -> int:
     """Open a log for appending, without following links and without blocking: another user may have replaced the log.
 
-    Raises OSError unless the file is regular and belongs to this user or to the log's first owner (``OWNER``): a
-    network file system may choose another owner. The file must have a single hard link, or none if the file is in
+    Raises OSError unless the file is regular and belongs to this user or to the user ``OWNER``. (On a network file
+    system, a new file may belong to another user.) The file must have a single hard link, or none if the file is in
     memory.
     """
     descriptor = os.open(path, _FLAGS if path.startswith(_IN_MEMORY) else _NO_LINK)
@@ -125,7 +125,8 @@ class Unwritten:
 def file_of_error() -> str:
     """Return the path of the source file that raised the current error.
 
-    A signal handler of the program may run between our lines. An error of the handler must reach the program.
+    If this is not a file of nncf-tools, a signal handler of the program has run between our lines and raised the error.
+    Such an error must reach the program.
     """
     innermost = sys.exc_info()[2]
     while innermost is not None and innermost.tb_next is not None:
@@ -208,8 +209,8 @@ def own_memory() -> str:
     peak between two samples to the right operation. A reading takes 8 µs without children. After exec, the high-water
     mark is the higher mark of the two programs (``ru_maxrss``, getrusage(2)).
 
-    If the reading was interrupted, processes may have begun or ended during the reading. Descendants are then left out,
-    except by a process with a single thread and no children.
+    If the reading was interrupted, processes may have begun or ended during the reading. The members then lack the
+    descendants. The only exception is a process with a single thread and no children: the list is surely empty.
     """
     begun_ns = monotonic_ns()
     try:
@@ -233,9 +234,9 @@ _asking: set[int] = set()
 def read_devices() -> str:
     """Return the JSON member with the memory that torch's allocator uses on each GPU; empty if torch uses no GPU.
 
-    The reading takes 3 µs per device, starts no driver, and loads no part of torch. The maximum comes from the
-    allocator and is never reset here. Each device has a UUID, because torch may see only some devices, in another order
-    than other programs.
+    The reading takes 3 µs per device, starts no driver, and loads no part of torch. The member also has the highest
+    value so far. This value comes from the allocator and is never reset here. Each device has a UUID, because torch may
+    see only some devices, in another order than other programs.
     """
     if "torch" not in sys.modules or get_ident() in _asking:
         return ""
@@ -297,8 +298,8 @@ def _descendants(pages: int) -> str:
     """Return the JSON members with the descendants of this process; ``pages`` is the RSS of this process.
 
     ``descendants`` is a list of PID and RSS in bytes, parents first. ``listed`` is true if the list includes the
-    children's children. The text is empty if the descendants are unknown: for example, there are too many, or another
-    thread reaped a child during the reading.
+    children's children. The text is empty if the descendants are unknown, because there are too many, or because
+    another thread reaped a child during the reading.
     """
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # takes 1 µs, and reaps no child
@@ -346,11 +347,11 @@ def _children(thread: bytes, pages: int) -> Children:
 
 
 def _pages_of_copy(pid: bytes, beginner: bytes) -> int:
-    """Return the RSS in pages of a child as large as the parent; 0 for a child of vfork(2) before exec.
+    """Return the RSS in pages of a child that seems as large as the parent; 0 for a child of vfork(2) before exec.
 
-    Before exec, such a child shows the memory of the parent, and the thread ``beginner`` waits in the kernel (state D,
-    proc(5)). Only the newest child of a thread can be such a child. A process with a single thread cannot mark during
-    the wait. Raises OSError, ValueError, IndexError.
+    Before exec, /proc shows the parent's memory for a child of vfork. Until exec, the thread ``beginner``, which
+    started the child, waits in the kernel (state D, proc(5)). Only the newest child of a thread can be such a child. A
+    process with a single thread cannot mark during the wait. Raises OSError, ValueError, IndexError.
     """
     following = _content(beginner + b"/stat").rpartition(b")")[2]
     return 0 if following.startswith(b" D") else _pages(b"/proc/%b/statm" % pid)
@@ -430,8 +431,8 @@ _TEXTS = (
 instead of MemoryError.
 """
 _LIBRARY_ERRORS = (RuntimeError, OSError, SystemError, ImportError)
-"""The built-in exceptions whose messages are searched for these parts. Other built-in exceptions may only quote a
-message about memory or disk.
+"""Built-in exceptions whose messages are searched for ``_TEXTS``. In other built-in exceptions, a message about memory
+or disk may be only a quotation.
 """
 _DEVICE_WORDS = ("cuda", "hip ", "xpu", "mps ", "cublas", "cudnn")
 """A message with any of these words is about a device."""
@@ -476,7 +477,7 @@ def _message(error: BaseException) -> str:
 
 
 def report(path: bytes, error: BaseException, *, fatal: bool = False) -> None:
-    """Write to the log that a resource ran out. An exception that ends the program (``fatal``) is always written."""
+    """Log an error if it says that a resource ran out, or if it ends the program (``fatal``)."""
     cause, source = cause_of(error)
     if cause is None and not fatal:
         return

@@ -1,8 +1,8 @@
 """Marks functions of the script itself (``__main__``), a module that is never imported.
 
 Runs in the marked program, with the standard library only. From Python 3.12 on, sys.monitoring (PEP 669) reports the
-calls. Any other function causes a single event, at the first call, and is not monitored after that. Before 3.12, the
-script is traced line by line until all functions are defined.
+calls. A function that is not to be marked is reported only once, at the first call. Before 3.12, the script is traced
+line by line until all functions to mark are defined.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ class _Later:
     def __init__(self, begun: Later | None, outside: Open | None) -> None:
         self.begun = begun
         self.waiting = outside
-        """The operation to restore at the next change. Between two steps, this is the innermost operation inside the
-        coroutine; during a step, the innermost operation outside.
+        """The operation to restore when the coroutine next continues or waits. While the coroutine waits, this is the
+        innermost operation inside. While the coroutine runs, this is the innermost operation outside.
         """
 
     def turn(self) -> None:
-        """Begin or end a step: exchange the operation inside the coroutine and the operation outside."""
+        """Call this when the coroutine continues or waits: exchange the operations inside and outside the coroutine."""
         self.waiting = operations.swap(self.waiting)
 
 
@@ -128,7 +128,7 @@ class ScriptTracer:
             return monitoring.DISABLE
         if code.co_flags & operations.GENERATOR:  # from Python 3.13 on, closing a generator may cause no event
             hint = "decorate it with `@nncftools.operation(NAME)` instead"
-            self._warn(code.co_name, f"it is a generator function: its call returns before it runs; {hint}")
+            self._warn(code.co_name, f"it is a generator function: a call returns before its code runs; {hint}")
             return monitoring.DISABLE
         runs_later = code.co_flags & operations.LATER
         if code not in self._calls:

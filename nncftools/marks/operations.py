@@ -4,7 +4,7 @@ Runs in any marked program: Python 3.10 or later, the standard library only. The
 module, besides the copy in nncftools. Both copies use the context variable of the copy that was loaded first.
 
 The wrapper of a coroutine or generator function returns an object of the same type as the function. The wrapper passes
-on everything that is sent, thrown and yielded, and keeps no reference to a passed object between two steps.
+on everything that is sent, thrown and yielded, and afterwards keeps no reference to the passed object.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Open:
     def close(self) -> None:
         """End the operation. The call may come from another context.
 
-        Tasks that began inside the operation may run on. From now on, they belong to the outer operation.
+        Tasks that began inside the operation and are still running now belong to the outer operation.
         """
         self.is_open = False
         self.outer = _find_open(self.outer)
@@ -98,14 +98,16 @@ GENERATOR = 0x20
 _COROUTINE = 0x80
 _ITERABLE_COROUTINE = 0x100
 _ASYNC_GENERATOR = 0x200
-"""This flag and the three flags above are copied from inspect, because importing inspect takes 10 ms."""
+"""GENERATOR, _COROUTINE, _ITERABLE_COROUTINE and this flag are copied from inspect, because importing inspect takes 10
+ms.
+"""
 MEMBER = ',"later":true'
 """The JSON member of a coroutine or generator: the thread runs other code before the operation ends."""
 LATER = GENERATOR | _COROUTINE | _ITERABLE_COROUTINE | _ASYNC_GENERATOR
 
 
 def flags_of(function: Any) -> int:
-    """Return the flags of ``LATER`` that a function has. A functools.partial has the flags of the function inside."""
+    """Return the flags in ``LATER`` that a function's code also has. A functools.partial is unwrapped first."""
     while isinstance(function, functools.partial):
         function = function.func
     flags: int = getattr(getattr(function, "__code__", None), "co_flags", 0)
@@ -130,7 +132,10 @@ def marked(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
 
 
 class _Recorded:
-    """Ends an operation at the end of a ``with`` block; closing a generator is not an error."""
+    """Ends an operation at the end of a ``with`` block.
+
+    GeneratorExit only closes a generator, so this exception is not logged as an error.
+    """
 
     def __init__(self, begun: Begun | None) -> None:
         self._begun = begun
@@ -144,7 +149,10 @@ class _Recorded:
 
 
 def _wrap_coroutine(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
-    """Return the wrapper of a coroutine function. Each task has a separate context, so steps need no work."""
+    """Return the wrapper of a coroutine function.
+
+    Each task has a separate context, so the operation can stay open in the context while the coroutine waits.
+    """
 
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         with _Recorded(begin(args, kwargs)):
@@ -156,7 +164,8 @@ def _wrap_coroutine(function: Callable[..., Any], begin: Begin) -> Callable[...,
 def _wrap_generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
     """Return the wrapper of a generator function.
 
-    The operation is open in the context only while the generator runs: between two values, the program runs other code.
+    The operation is the innermost operation of the context only while the generator runs. Between two values, the
+    program runs other code, so the wrapper restores the operation outside the generator.
     """
 
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
@@ -184,7 +193,7 @@ def _wrap_generator(function: Callable[..., Any], begin: Begin) -> Callable[...,
 
 
 def _wrap_async_generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
-    """Return the wrapper of an asynchronous generator function, which treats the context like ``_wrap_generator``."""
+    """Return the wrapper of an asynchronous generator function. The wrapper works as in ``_wrap_generator``."""
 
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         outside = variable.get()
@@ -217,9 +226,9 @@ def _wrap_async_generator(function: Callable[..., Any], begin: Begin) -> Callabl
 
 
 def _first_step(inner: AsyncGenerator[Any, Any]) -> Any:
-    """Return the first step of the inner generator.
+    """Return an awaitable that runs ``inner``, the wrapped generator, up to the first value.
 
-    The event loop must not know the inner generator, so that the loop closes only the wrapper.
+    The event loop must not know ``inner``, so that the loop closes only the wrapper.
     """
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(None, None)
@@ -235,9 +244,9 @@ profilers = itertools.count(1)
 
 
 def mark_operation(name: str) -> None:
-    """Begin an operation that ends at the next ``mark_operation`` or with the enclosing operation.
+    """Begin an operation that ends at the next ``mark_operation`` inside the same enclosing operation.
 
-    Only a ``mark_operation`` inside the same enclosing operation ends the operation. Does nothing if no recording is
+    If there is no such call, the end of the enclosing operation ends this operation. Does nothing if no recording is
     running.
     """
     mark(name, 0)
@@ -246,8 +255,8 @@ def mark_operation(name: str) -> None:
 def operation(name: str) -> Marking:
     """Mark a ``with`` block or a decorated function as an operation; an exception ends the operation, too.
 
-    A coroutine or generator function is an operation from the first step to the end. Does nothing if no recording is
-    running.
+    The operation of a coroutine or generator begins when the code of the function begins to run, and ends when the code
+    ends. Does nothing if no recording is running.
     """
     return Marking(name, lambda: 0)
 

@@ -47,18 +47,18 @@ from nncftools.session.samples import noise
 from nncftools.units import seconds_text, shortened
 
 _ARGUMENT = 40
-"""The most characters of an argument."""
+"""An argument is cut to at most this many characters."""
 _ARGUMENTS = 120
-"""The most characters of all arguments of a call together."""
+"""All arguments of a call together are cut to at most this many characters."""
 _MOST_KEPT = 1_000
-"""The most saved models in a session, and the most failures."""
+"""A session has at most this many saved models, and at most this many failures."""
 
 
 def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, path: Path | None = None) -> LogNotes:
     """Add the marks and saved models of a marks log to ``session``; return the other facts in the log.
 
-    Secrets in arguments and paths are hidden. Warnings of the session count unreadable and missing rows. If ``path`` is
-    given, this function also checks that ``log`` is still the file at this path.
+    Secrets in arguments and paths are hidden. Unreadable or missing rows cause a warning in the session, with the
+    number of rows. If ``path`` is given, this function also checks that ``log`` is still the file at this path.
     """
     notes = LogNotes(session)
     is_full = False
@@ -109,7 +109,7 @@ def _is_gone(log: BinaryIO, path: Path) -> bool:
 
 
 class LogNotes:
-    """The facts in a marks log apart from operations."""
+    """All facts in a marks log except the operations."""
 
     def __init__(self, session: Session) -> None:
         self._devices = session.devices
@@ -117,8 +117,8 @@ class LogNotes:
         self.programs = 0
         """The number of Python processes in which the hook ran."""
         self.begun_s: dict[Number, list[float]] = {}
-        """The times when programs wrote the first row: ``{pid: [seconds]}``. After exec, a process runs another
-        program.
+        """Times in seconds when each program wrote the first row: ``{pid: [times]}``. A process that calls exec runs
+        several programs.
         """
         self._programs: set[Number] = {None}
         """The random numbers of the programs in the log, and None for rows without a number. A forked process has the
@@ -128,7 +128,7 @@ class LogNotes:
         """The number of operations outside the time of the recording."""
         self.warnings: dict[str, None] = {}
         self.models: dict[str, SavedModel] = {}
-        """The last saved model of each path."""
+        """``{path: model that was saved last at this path}``."""
         self.failures: list[Failure] = []
         self.is_gone = False
         self.missing = 0
@@ -222,25 +222,31 @@ def _facts_of(xml: str) -> Iterator[tuple[str, str]]:
 _EARLY_S = 0.01
 """The start of a process is known in ticks of 10 ms (proc(5)): the process may have begun up to 10 ms earlier."""
 _LATE_S = 0.05
-"""If a mark's sample comes later than this, processes may have begun, changed and ended between mark and sample."""
+"""If the sample after a mark comes later than this, other processes may have begun, changed or ended before the sample.
+The tree's memory at the mark is then an estimate.
+"""
 _MOST_OTHERS = 64
 
 
 def _lived_after(process: Process, at_s: float) -> bool:
-    """Return whether the first sample of a process came after ``at_s``; False if that sample found it ended."""
+    """Return whether the first sample of a process came after ``at_s``; False if the process had ended by then."""
     return process.counted_s is not None and process.counted_s > at_s and process.samples > 0
 
 
 class TreeReader:
     """Adds up the memory of a session's process tree at each mark. The marks must be nearly sorted by time.
 
-    The memory of the process that marks and of its descendants is exact. The mark triggers a sample, which reads the
-    other processes. If the memory of these processes changed since the previous sample, the sum is an estimate. On
-    machines with many cores, the kernel's own RSS of a process may be inexact (``rss_error``).
+    A mark contains the exact memory of the process that wrote the mark, and of the process's descendants. The mark
+    triggers a sample, which reads the other processes. If the memory of these processes changed since the previous
+    sample, the sum is an estimate. On machines with many cores, the kernel's own RSS of a process may be inexact
+    (``rss_error``).
     """
 
     def __init__(self, session: SessionData) -> None:
-        """Take the samples of processes from the session's journal; without samples, other processes are unknown."""
+        """Use the samples of each process in the session's journal.
+
+        Without these samples, the memory of processes that are not in a mark is unknown.
+        """
         held = session.unsaved.of_marks
         self._with_descendants = held.with_descendants
         self._execs = held.execs
@@ -302,7 +308,7 @@ class TreeReader:
         return allocated
 
     def _others(self, at_s: float, process: Process | None, covered: Collection[int], reading: Entry) -> list[Process]:
-        """Return the processes that lived at a mark, but are not part of the ``reading`` at the mark."""
+        """Return the processes that were alive at a mark, but are missing from the mark's row ``reading``."""
         while self._changes and self._changes[0][0] < at_s:
             _, is_end, changed = self._changes.popleft()
             if is_end:
@@ -324,9 +330,10 @@ class TreeReader:
         return others
 
     def _with_others(self, others: Sequence[Process], at_s: float, held: int) -> tuple[int, float | None]:
-        """Return ``held`` plus the memory of the other processes, and the change of this memory since the last sample.
+        """Return (memory of the whole tree, change of the other processes' memory since the last sample).
 
-        The change is None if unknown.
+        ``held`` is the memory that the mark's row contains; the memory of ``others`` is added. The change is None if
+        unknown.
         """
         number = bisect_left(self._lines, at_s, key=lambda line: line["to_s"])
         line = self._lines[number] if number < len(self._lines) else None
@@ -382,9 +389,10 @@ def _without_others(entries: Iterable[Entry], pid: int, profiler: int) -> Iterat
 
 
 def _within(marks: Iterable[Mark], session: Session) -> list[Mark]:
-    """Return the marks that overlap the recording. A start before or after the recording is moved to its begin or end.
+    """Return the marks that overlap the recording. A start before the recording is set to 0.
 
-    A mark from the command's output is kept even if the line was read late: the command wrote the line before the end.
+    A mark from a line of the command's output may start after the recording, because the line was read late. Such a
+    mark is kept, with the end of the recording as start: the command wrote the line before the end.
     """
     inside = []
     for mark in marks:
@@ -454,7 +462,8 @@ def write_sidecar(marks: Iterable[Mark], path: Path) -> None:
 _MOST_FILES = 10_000
 """If a folder has more files, the size of the folder is unknown."""
 _WEIGHTS = {".xml": ("{stem}.bin",), ".onnx": ("{stem}.onnx_data", "{stem}.onnx.data")}
-"""File names of the weights by file name ending of the model. ``{stem}`` is the model's file name without the ending.
+"""``{ending of a model's file name: possible file names of the weights}``. ``{stem}`` is the model's file name without
+the ending.
 """
 
 

@@ -6,8 +6,9 @@ that the row ends. Sessions, limits and the live view use the same rules:
 - A row that names an outer operation (``in``) is inside that operation. Any other row is inside the innermost operation
   of the thread. If the hook marked a call, everything that the thread begins during the call is inside the call.
 - A moment ends at the user's next mark with the same profiler, on the same thread and inside the same operation. Calls
-  that the hook marks are inside the moment. Marks of profilers that had marked nothing before are inside, too. A row of
-  output with the same name, such as the next row of a progress bar, does not end the moment.
+  that the hook marks are inside the moment. Marks of another profiler are inside, too, if that profiler began to mark
+  later than the moment's profiler. A row of output with the same name, such as the next row of a progress bar, does not
+  end the moment.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Entry(msgspec.Struct, kw_only=True):
     """RSS of the process at this row, in bytes; None if unknown."""
     high_water_mark: Size | None = None
     descendants: list[tuple[Whole, Whole]] | None = None
-    """PID and RSS of each descendant; None if there were too many descendants."""
+    """(PID, RSS in bytes) of each descendant; None if unknown, for example because there were too many."""
     listed: bool = False
     """Whether ``descendants`` includes the children of children."""
     devices: list[tuple[str, str, Whole, Whole]] | None = None
@@ -102,12 +103,12 @@ class Entry(msgspec.Struct, kw_only=True):
 
     @property
     def is_of_thread(self) -> bool:
-        """If true, all rows of the thread are inside until the end; if false, only rows of the same context."""
+        """Whether the operation encloses all rows of the thread, not only rows of the same context (contextvars)."""
         return self.within is None or (self.source == AUTO and not self.later)
 
     @property
     def may_go_on(self) -> bool:
-        """Whether this operation may enclose others. It cannot if the row has a depth, or counts several calls."""
+        """Whether other operations can be inside. They cannot if the row has a depth, or counts several calls."""
         return self.count == 1 and self.depth is None
 
     @property
@@ -124,7 +125,7 @@ class Entry(msgspec.Struct, kw_only=True):
         if self.event not in {None, BEGIN, END}:
             raise ValueError(f'`event`: "{BEGIN}" or "{END}" expected, found {self.event!r}')
         if not self.name and self.event != END:
-            raise ValueError("a `name` that is not empty expected")
+            raise ValueError("a non-empty `name` expected")
         if self.event is not None and (self.op is None or self.pid is None):
             raise ValueError(f"`op` and `pid`, two whole numbers, expected with `event` {self.event!r}")
         start_s = _seconds(start, self.start_s, self.start, self.t_ns)
@@ -144,9 +145,9 @@ class Entry(msgspec.Struct, kw_only=True):
 
 
 def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int | None) -> float | None:
-    """Return the first time that is not None, in seconds from ``start``; None if all times are None. Raises ValueError.
+    """Return the first of the three times that is not None, in seconds from ``start``; None if all are None.
 
-    ``moment`` is a date and time, or a number of seconds.
+    ``moment`` is a date and time, or a number of seconds. Raises ValueError.
     """
     if seconds is not None:
         return seconds
@@ -192,7 +193,7 @@ _SEPARATORS = ",;\t"
 _SECONDS = {"start_s", "end_s", "start", "end", "total_s", "longest_s"}
 _FROM_JSON = msgspec.json.Decoder(Entry).decode
 _LONGEST_LINE = 1 << 24
-"""The most bytes of a line. A longer line is read in parts, and each part is an invalid row."""
+"""A longer line (in bytes) is read in parts of this size, and each part is an invalid row."""
 
 
 def _raw_rows(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Entry], Any]]:
@@ -248,19 +249,20 @@ class Open:
     """An operation whose end has not been read, or a moment that lasts until the next moment."""
 
     payload: Any
-    """The data that the user of ``Nesting`` keeps with the operation."""
+    """Data that the caller of ``Nesting.open`` stores with the operation."""
     key: Key
     siblings: dict[Key, Open]
-    """The dictionary of open operations that has this operation under ``key``."""
+    """The dictionary where ``Nesting`` stores this open operation under ``key``."""
     on_thread: dict[int, Open]
-    """The dictionary of the thread's open operations that has this operation under ``number``."""
+    """The thread's dictionary where ``Nesting`` stores this open operation under ``number``."""
 
     def __init__(self, entry: Entry, outer: Open | None, bound: Open | None) -> None:
         """``outer`` is the enclosing operation or moment in the same process.
 
-        ``bound`` is the enclosing operation that ends a moment if no mark ends the moment earlier: an operation of the
-        same profiler (of any profiler if the moment has none), or a call that the hook marked. If ``bound`` is None,
-        the end of the process ends the moment.
+        ``bound`` is the operation whose end ends a moment, if no mark ends the moment earlier. This is the innermost
+        enclosing operation that has the same profiler or that is a call marked by the hook. A moment without a profiler
+        ends with the innermost enclosing operation of any kind. If ``bound`` is None, the end of the process ends the
+        moment.
         """
         self.entry = entry
         self.outer = outer
@@ -289,9 +291,9 @@ class _Thread:
 
     def __init__(self) -> None:
         self.stacked: dict[int, Open] = {}
-        """Operations that enclose all rows of the thread until the end."""
+        """Operations that enclose all later rows of the thread until the operation ends."""
         self.others: dict[int, Open] = {}
-        """Operations that enclose only rows of the same context."""
+        """Operations that enclose only rows of the same context (contextvars)."""
         self.moments: dict[int, Open] = {}
 
     def every(self) -> Iterator[Open]:
@@ -399,7 +401,7 @@ class Nesting:
     def lose(self, pid: Number) -> list[Open]:
         """Return the open operations of a process with missing rows, because the missing rows may have ended them.
 
-        From now on, no new operation is inside these operations. An end row still ends these operations.
+        After this call, no new operation is nested in these operations. A later end row still ends them.
         """
         may_have_ended = list(self._in_process(pid))
         self._moments.pop(pid, None)
@@ -466,7 +468,7 @@ class Nesting:
 
 
 def _bound(operation: Open | None, entry: Entry) -> Open | None:
-    """Return ``bound`` of a new operation, as ``Open`` describes."""
+    """Return the operation around ``entry`` that becomes the ``bound`` of a new operation (see ``Open``)."""
     for outer in () if operation is None else operation.outwards:
         is_own = entry.profiler is None or outer.entry.source == AUTO or outer.entry.profiler == entry.profiler
         if is_own and not outer.is_moment:

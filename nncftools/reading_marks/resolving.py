@@ -1,7 +1,7 @@
 """Turns the rows of a marks log or sidecar into operations with a depth and an end.
 
-The rows are nested once. If there are too many operations for a report, further operations are not listed: operations
-of the same name are counted together.
+If there are too many operations for a report, further operations are not listed: operations of the same name are
+counted together.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark, OwnMemory, Pr
 from nncftools.session.nesting import add_ends, find_parents, kind_of, latest_end_s
 
 FURTHER = "further operations"
-"""The name for unlisted operations, after a hundred other names."""
+"""Unlisted operations are counted by name. After a hundred names, all other names are counted together under this name.
+"""
 _MOST_NAMES = 100
 _DEEPEST = 200
-"""The most levels of operations. Deeper operations are not listed."""
+"""Operations that are nested deeper than this are not listed."""
 _WAITING = 500
-"""The most rows by which a row may come late, because several processes write to a log."""
+"""The rows of a log are not quite sorted by time, because several processes write to the log. A row may come up to this
+many rows too late.
+"""
 _SINGLE_CALL = dict.fromkeys(("op", "arguments", "saved", "saved_size", "error", "own_start", "own_end"))
 """The fields that are None in a mark for several operations."""
 
@@ -55,7 +58,7 @@ class _Frame:
     inside: _Scope = field(init=False)
     is_counted: bool = False
     may_have_ended: bool = False
-    """Whether the operation may have ended in a missing row."""
+    """Whether rows of the process are missing, and the end row of the operation may be among them."""
 
     @property
     def entry(self) -> Entry:
@@ -63,7 +66,7 @@ class _Frame:
 
     @property
     def bound(self) -> _Frame | None:
-        """The enclosing operation that ends a moment, as ``Open`` describes; None for the end of the process."""
+        """The operation whose end ends a moment (see ``Open``). If None, the end of the process ends the moment."""
         return None if self.opened.bound is None else self.opened.bound.payload
 
     @property
@@ -92,7 +95,9 @@ class Log:
     """Facts about a marks log and the recording; the defaults are for a sidecar."""
 
     begun_s: Mapping[Number, Sequence[float]] = field(default_factory=dict)
-    """The times when programs wrote the first row, up to the row that was read last: ``{pid: [seconds]}``."""
+    """Times in seconds when each program wrote the first row: ``{pid: [times]}``. The dictionary grows while the rows
+    are read.
+    """
     read: Callable[[float, Number, Entry], OwnMemory | None] | None = None
     """Returns the memory at a row. The arguments are the time, the PID and the row."""
     execs: Iterable[tuple[int, float, float]] = ()
@@ -138,7 +143,7 @@ class _NestedMarks:
         self._listed_by_process: dict[Number, int] = defaultdict(int)
         self._processes: dict[Number, _Scope] = {}
         self._elsewhere = _Scope()
-        """The scope of all further operations if the whole log has too many."""
+        """The scope of the operations that are not listed because the log has too many operations or processes."""
 
     def marks(self, entries: Iterable[Entry]) -> list[Mark]:
         for entry in _in_order(entries):
@@ -169,7 +174,7 @@ class _NestedMarks:
         return marks
 
     def _name_outer(self, frames: Sequence[_Frame], by_depth: Sequence[int | None]) -> None:
-        """Give numbers to enclosing operations that the depths of the marks alone do not determine."""
+        """Store the enclosing operation's number in ``inside`` if the depths of the marks lead to another operation."""
         highest = max((frame.mark.op or 0 for frame in frames), default=0)
         for frame, place in zip(frames, by_depth, strict=True):
             if frame.enclosing is None or frame.entry.depth is not None:
@@ -182,10 +187,10 @@ class _NestedMarks:
                 frame.mark.inside = outer.op
 
     def _until_s(self) -> Iterator[tuple[_Frame, float]]:
-        """Yield each operation without an end, and the latest possible end.
+        """Yield (operation without an end, latest possible end in seconds).
 
-        A moment ends with the next moment of the same profiler, also on another thread. Without a limit, the end is
-        infinity.
+        A moment ends at the latest with the next moment of the same profiler, also on another thread. If nothing limits
+        the end, the latest end is infinity.
         """
         following: dict[tuple[Number, Number, _Frame | None], float] = {}
         for frame in reversed(self._frames):
@@ -197,9 +202,10 @@ class _NestedMarks:
                 following[key] = frame.mark.start_s
 
     def _end_programs(self, until_s: float) -> None:
-        """End the operations of processes that began another program before ``until_s``.
+        """End the operations of processes that, according to the sampler, began another program before ``until_s``.
 
-        Only the sampler saw these changes. Otherwise, the first row of the new program ends the operations.
+        Processes whose new program has written to the log are left out: the first row of the new program ends the
+        operations.
         """
         while self._execs and self._execs[0][2] <= until_s:
             pid, from_s, to_s = self._execs.popleft()
@@ -270,7 +276,11 @@ class _NestedMarks:
         )
 
     def _enclosing(self, opened: Open) -> _Frame | None:
-        """Return the enclosing operation, which is of this process or an ancestor, or was marked from outside."""
+        """Return the innermost listed operation around a new operation.
+
+        The enclosing operation is of the same process or an ancestor, or was marked from outside. None if there is
+        none.
+        """
         entry = opened.entry
         if opened.outer is not None or entry.pid is None:
             return None if opened.outer is None else opened.outer.payload

@@ -196,7 +196,7 @@ class TestEndings:
         broken = "import sys\nsys.modules['nncftools.live.layout'] = None\n"
         (tmp_path / "sitecustomize.py").write_text(broken)
         terminal = live(tmp_path, *burner("prints", 2, "go"), PYTHONPATH=f"{tmp_path}:{Path.cwd()}")
-        terminal.until("it could not be drawn: the live view ends", "line 1 of the command")
+        terminal.until("drawing failed: the live view ends", "line 1 of the command")
         ends_when_it_may(terminal, tmp_path)
 
         assert terminal.status == 0

@@ -499,7 +499,7 @@ def test_already_imported_module_is_marked(program: Program) -> None:
 UNMARKABLE = {
     "absent": "does not exist",
     "Absent.run": "does not exist",
-    "wrapped": "is a coroutine or generator function: its call returns before it runs",
+    "wrapped": "is a coroutine or generator function: a call returns before its code runs",
     "count": "is not a function",
     "count.real": "does not exist",
     "Model": "is not a function",

@@ -299,7 +299,7 @@ class TestSidecar:
     @pytest.mark.parametrize(
         "text, complaint",
         [
-            ("name,start_s\na,1\n,2\n", "run.marks.csv: line 3: a `name` that is not empty expected"),
+            ("name,start_s\na,1\n,2\n", "run.marks.csv: line 3: a non-empty `name` expected"),
             ("name,start_s\na,soon\n", "run.marks.csv: line 2: "),
             ("name,start_s\na,99\n", "'a' begins at 99.000 s, which is not within the recording (10.00 s)"),
         ],

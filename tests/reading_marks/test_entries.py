@@ -80,7 +80,7 @@ def test_times(row: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "row, complaint",
     [
-        ('{"start_s": 1}', "a `name` that is not empty expected"),
+        ('{"start_s": 1}', "a non-empty `name` expected"),
         ('{"name": "a"}', "`start_s` (seconds from the start), `start` (seconds, or ISO 8601 with zone) or `t_ns`"),
         ('{"name": "a", "start": "2026-11-21T07:00:00"}', "a time with its zone expected"),
         ('{"name": "a", "start": "noon"}', "Invalid isoformat string: 'noon'"),

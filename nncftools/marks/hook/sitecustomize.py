@@ -2,8 +2,8 @@
 
 The folder of this file is first on the PYTHONPATH of the command. The folder does not stay on ``sys.path``. This file
 hides the program's own sitecustomize, and therefore imports it at the end. If there is none, that import fails, as it
-would without this file. Any Python may load this file: Python 2.7 can parse the code, and versions before 3.10 only run
-that import.
+would without this file. Any Python may load this file, so Python 2.7 must be able to parse the code. Before version
+3.10, this file only imports the program's own sitecustomize.
 """
 
 import os
