@@ -34,7 +34,8 @@ def complete_metric(incomplete: str) -> list[tuple[str, str]]:
 def complete_session(incomplete: str) -> list[str | tuple[str, str]]:
     """Return ``latest``, ``latest~1`` … and the files in the current folder, for completion.
 
-    If the typed word does not match ``latest``, or there are no recordings, return nothing: then the shell offers files.
+    If the word is not the beginning of ``latest``, or if there are no recordings, return nothing. Then the shell offers
+    files.
     """
     latest = destination.LATEST
     if not latest.startswith(incomplete.partition("~")[0]):
@@ -292,9 +293,7 @@ class SeriesRequest:
     prepare: Prepare = None
     cleanup: Cleanup = None
     unit: Unit = MemoryUnit.MiB
-    as_json: Annotated[
-        bool, option("--json", SHOW, "Print the result as JSON, like the .json file in --output.")
-    ] = False
+    as_json: Annotated[bool, option("--json", SHOW, "Print the JSON file of --output.")] = False
 
     def check_resume(self) -> None:
         """Raise UsageError if --resume is given without --output."""
