@@ -293,7 +293,7 @@ class SeriesRequest:
     prepare: Prepare = None
     cleanup: Cleanup = None
     unit: Unit = MemoryUnit.MiB
-    as_json: Annotated[bool, option("--json", SHOW, "Print the JSON file of --output.")] = False
+    as_json: Annotated[bool, option("--json", SHOW, "Print the result as JSON.")] = False
 
     def check_resume(self) -> None:
         """Raise UsageError if --resume is given without --output."""

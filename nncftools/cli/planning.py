@@ -1,6 +1,6 @@
 """Turn the options of a recording into the command's argument list and the plan (the settings of the sampler).
 
-All mistakes are reported before the command starts. A lack of memory or disk space (``--require``) is, too.
+All mistakes, and a lack of memory or disk space (``--require``), are reported before the command starts.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         option(
             "--at TIME",
             SHOW,
-            "With --peak: the memory at this time after the start (7.5, 2min); end: the memory never given back.",
+            "With --peak: the memory at this time after the start (7.5, 2min), or the memory never given back (end).",
             parser=_parse_time,
         ),
     ] = None,

@@ -17,7 +17,8 @@ from nncftools.units import nearest
 
 BASELINE = "fp32"
 FAILED = "failed"
-"""The column with the reason if a configuration failed. A row with a reason has no figures of size and quality."""
+"""The column that says why a configuration failed; empty after success. A failed row has no figures of size and
+quality."""
 USUAL_MODES = ("int8", "int4", "gptq")
 MAX_LISTED = 20
 _SHOWN = 60

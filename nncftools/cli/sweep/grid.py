@@ -29,7 +29,7 @@ class Layers(NamedTuple):
     """Sizes of a model's layers."""
 
     inputs: frozenset[int]
-    """All numbers of inputs that a layer of the model has: ``{576, 1536}``; empty if unknown."""
+    """The numbers of inputs of the model's layers, each number once: ``{576, 1536}``; empty if unknown."""
     smallest: int | None
     """The smallest number of inputs or outputs of a layer; None if unknown."""
 

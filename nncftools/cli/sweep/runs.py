@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def estimate_unit_s(grid: Sequence[Configuration], rows: Mapping[str, SweepRow]) -> float | None:
-    """Return the average seconds per unit of effort (the duration of the baseline) in the complete rows.
+    """Return the average seconds per unit of ``effort`` in the complete rows; None if no row is complete.
 
-    None if no row is complete.
+    The effort of a configuration is the expected duration as a multiple of the baseline's duration.
     """
     complete = [configuration for configuration in grid if is_complete(rows, configuration)]
     effort = sum(configuration.effort for configuration in complete)
