@@ -1,4 +1,4 @@
-"""Read a model's folder from Hugging Face: only the config, and the headers of the weights."""
+"""Read the folder of a Hugging Face model: only the config, and the headers of the files of weights."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Tensor(NamedTuple):
     kind: str
     shape: Sequence[int]
     begin: int
-    """Offset of the first byte in the file."""
+    """Offset of the tensor's first byte in the file."""
     end: int
     file: Path
 
     @property
     def size(self) -> int:
-        """Number of bytes in the file."""
+        """Number of bytes of the tensor in the file."""
         return self.end - self.begin
 
 
@@ -57,7 +57,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def naming_file(file: Path, expected: str = "weights in safetensors") -> Iterator[None]:
-    """Raise SessionFileError if the file cannot be decoded; the message has the file and the expected content."""
+    """Raise SessionFileError if the file cannot be decoded; the message names the file and the expected content."""
     try:
         yield
     except (msgspec.MsgspecError, ValueError, RecursionError, struct.error) as error:

@@ -73,9 +73,10 @@ def open_sessions(
     sidecars: Sequence[Path] = (),
     tool: str | None = None,
 ) -> Session:
-    """Return the session of a single path like ``open_session``; merge several sessions, which must be ranks of a job.
+    """Return the session of a path, like ``open_session``, or the merged session of several paths.
 
-    Sidecars among several paths are skipped, because patterns match them, too. Raises NncfToolsError.
+    The sessions of several paths must be ranks of one job. Sidecars (files with marks beside a recording) are skipped
+    if there are other paths: a pattern such as ``run*`` matches sidecars, too. Raises NncfToolsError.
     """
     parts = [path for path in paths if not path.name.endswith(SIDECARS)] or paths
     duplicate = destination.find_duplicate(parts)
@@ -94,7 +95,10 @@ def open_sessions(
 
 
 def files_read(paths: Sequence[Path], log_dir: Path) -> list[Path]:
-    """Return the files that ``open_sessions`` may read, with the sidecars. Raises NncfToolsError."""
+    """Return the files that ``open_sessions`` may read, also the sidecars (files with marks beside a recording).
+
+    Raises NncfToolsError.
+    """
     files = [destination.find_recording(path, log_dir) for path in paths or [log_dir]]
     return [*files, *filter(None, map(find_sidecar, files)), _STANDARD_INPUT]
 
@@ -109,8 +113,9 @@ def open_session(
     """Return the session in a file, in standard input (``-``), or in the log of another tool.
 
     See ``destination.find_recording`` for folders and for ``latest``, the default. ``tool`` is the tool that wrote a
-    log; by default the tool is recognised. If a sidecar is beside the file, the marks in the sidecar replace the marks
-    in the file. The operations in ``sidecars`` are added around these marks. Raises NncfToolsError.
+    log; by default the tool is recognised. If a sidecar (a file with marks) is beside the file, the marks in the
+    sidecar replace the marks in the file. Then the operations in the files ``sidecars`` are added; the session's own
+    operations become nested in them. Raises NncfToolsError.
     """
     from nncftools.importers.source import read_session
 

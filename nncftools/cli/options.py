@@ -32,9 +32,10 @@ def complete_metric(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_session(incomplete: str) -> list[str | tuple[str, str]]:
-    """Return ``latest``, ``latest~1`` … and the files in this folder, for completion.
+    """Return ``latest``, ``latest~1`` … and the files in the current folder, for completion.
 
-    If the word is not the beginning of ``latest``, return nothing: then the shell offers files.
+    If the word is not the beginning of ``latest``, or if there are no recordings, return nothing. Then the shell offers
+    files.
     """
     latest = destination.LATEST
     if not latest.startswith(incomplete.partition("~")[0]):
@@ -86,7 +87,7 @@ _OTHER_NAMES = {
 
 
 def command_words(meaning: str) -> Any:  # noqa: ANN401 — as typer has it
-    """Return the argument for a command; ``meaning`` is the second half of the help text."""
+    """Return the positional argument COMMAND; ``meaning`` is the second half of the help text."""
     text = f"The command and its arguments; {meaning}"
     return argument("COMMAND", text, autocompletion=complete_program)
 
@@ -147,7 +148,7 @@ Cleanup = Annotated[
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Request:
-    """The options of `monitor`. Other subcommands set some of them."""
+    """The options of `monitor`. Other subcommands that record use some of these options."""
 
     words: Annotated[Texts, command_words("the command runs in this terminal, folder and environment.")] = None
     no_auto: Annotated[bool, option("--no-auto", RECORD, "Mark no calls automatically.")] = False
@@ -253,7 +254,11 @@ class Request:
     ] = None
     stacks_budget: Annotated[
         str,
-        option("--stacks-budget PERCENT", RECORD, "Largest share of a CPU core for stacks; at least 0.5 CPU seconds."),
+        option(
+            "--stacks-budget PERCENT",
+            RECORD,
+            "Largest share of a CPU core for stacks; 0.5 CPU seconds are always allowed.",
+        ),
     ] = "1%"
     no_source: Annotated[
         bool, option("--no-source", RECORD, "Save no source text of the lines of code that hold the memory.")
@@ -288,7 +293,7 @@ class SeriesRequest:
     prepare: Prepare = None
     cleanup: Cleanup = None
     unit: Unit = MemoryUnit.MiB
-    as_json: Annotated[bool, option("--json", SHOW, "Print the result as JSON, as in --output.")] = False
+    as_json: Annotated[bool, option("--json", SHOW, "Print the result as JSON.")] = False
 
     def check_resume(self) -> None:
         """Raise UsageError if --resume is given without --output."""
@@ -309,7 +314,10 @@ def naming_option(option: str) -> Iterator[None]:
 
 @contextmanager
 def naming_remedy(**by: str) -> Iterator[None]:
-    """Append advice to the message of an error: the argument whose name is ``NncfToolsError.remedy``."""
+    """Append advice to the message of an NncfToolsError that the block raises.
+
+    The error's ``remedy`` is a key of ``by``; the value of this key is the advice.
+    """
     try:
         yield
     except NncfToolsError as error:
@@ -337,7 +345,7 @@ FORMAT = "Default: by the ending of --output, else text."
 
 
 def choose_format(asked: str | None, output: Path | None, formats: Collection[str]) -> str:
-    """Return the format: ``asked``, or else by the ending of the output file, or else text.
+    """Return the format: ``asked`` if given, else the format for the ending of the output file, else text.
 
     Raises UsageError if the format is unknown, or if the ending is unknown or belongs to another format.
     """
@@ -366,11 +374,11 @@ def choose_format(asked: str | None, output: Path | None, formats: Collection[st
 
 
 def check_outputs(named: Mapping[str, Path | None], inputs: Iterable[Path], *, force: bool) -> dict[str, Path]:
-    """Check all files that a command will write; return, for each option, the file behind links.
+    """Check all files that a command will write; return ``{option: file}``, with links resolved.
 
     Files of options other than ``--output`` must be pictures. Raises UsageError like ``destination.check_output``. Also
-    raises UsageError if a picture has another ending, if a link leads to a file with another ending, or if the command
-    also reads or writes the file.
+    raises UsageError if a picture has the wrong ending, if a link and its target have different endings, or if the
+    command would write a file twice or write a file that it reads.
     """
     taken = {path.resolve() for path in inputs if os.path.isfile(path)}  # noqa: PTH113 — a name may be too long
     files: dict[str, Path] = {}
@@ -407,7 +415,10 @@ def compile_patterns(option: str, expressions: Texts) -> list[re.Pattern[str]]:
 
 
 def share(option: str, text: str, largest: float = 50.0) -> float:
-    """Return a percentage (with or without %) as a share. Raises UsageError with the name of ``option``."""
+    """Return a percentage as a fraction: both ``5`` and ``5%`` give 0.05.
+
+    Raises UsageError with the name of ``option`` if ``text`` is not a percentage above 0 and up to ``largest``.
+    """
     with suppress(ValueError):
         percent = float(text.strip().removesuffix("%"))
         if 0 < percent <= largest and math.isfinite(percent):

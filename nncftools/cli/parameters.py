@@ -41,7 +41,7 @@ _EXPECTED = {int: "a whole number", float: "a number"}
 File = Path | None
 Files = list[Path] | None
 Texts = list[str] | None
-"""The types of options without a required value."""
+"""``File``, ``Files`` and ``Texts`` are types of options. None means that the option is not given."""
 
 
 def option(names: str, group: str, meaning: str, **settings: Any) -> Any:
@@ -59,7 +59,8 @@ def argument(metavar: str, meaning: str, **settings: Any) -> Any:
 def with_options(kind: type, *, without: Collection[str] = ()) -> Callable[[Callable[[Any], int]], Callable[..., int]]:
     """Return a decorator.
 
-    The decorator turns a function of a dataclass ``kind`` into a command: each field is an option.
+    The decorator turns a function, whose argument is an object of the dataclass ``kind``, into a command. Each field
+    of the dataclass is an option, except for the fields in ``without``.
     """
     fields = inspect.signature(kind, eval_str=True).parameters.values()
     signature = inspect.Signature([field for field in fields if field.name not in without])
@@ -76,13 +77,14 @@ def with_options(kind: type, *, without: Collection[str] = ()) -> Callable[[Call
 
 
 _METRICS = "metrics"
-"""The key that sets the default of --type."""
+"""The key in pyproject.toml that sets the default of --type."""
 _KEYS = ("interval", _METRICS, "unit", "depth", "mark-calls")
 """Keys of the table [tool.nncf-tools] in pyproject.toml: defaults of options, and functions to mark."""
 _RECORDING = ("monitor", "profile")
-"""Only these subcommands use the project's metrics. A recorded session, which others read, may lack a metric."""
+"""The subcommands that use the project's metrics. Other subcommands read a recorded session, which may lack a metric.
+"""
 _DEFAULTS = "nncftools.defaults"
-"""Key in ``Context.meta``. The value there is ``{option: key}``, for options with a default of the project."""
+"""Key in ``Context.meta``. The value is ``{option: key in pyproject.toml}``, for options with the project's default."""
 
 
 class Project(NamedTuple):
@@ -91,7 +93,7 @@ class Project(NamedTuple):
     path: Path = Path()
     """The file with the settings."""
     texts: Mapping[str, list[str]] = {}
-    """The values by key, as on a command line. A single value is a list, too."""
+    """The values by key, as texts: ``{"unit": ["GiB"], "metrics": ["rss", "anon"]}``."""
 
 
 def find_project() -> Project:
@@ -236,7 +238,7 @@ def _name_source(context: typer.Context, name: str) -> str:
 
 
 def _parse(kind: Any, least: float | None, text: str) -> Any:
-    """Return a text as a value of type ``kind``. Raises ValueError."""
+    """Return a text as a value of type ``kind``. Raises ValueError, also for a number below ``least``."""
     if issubclass(kind, enum.Enum):
         text = text.lower()
         if text not in list(kind):

@@ -1,6 +1,6 @@
-"""Turn the options of a recording into the command's argument list and the sampler's plan.
+"""Turn the options of a recording into the command's argument list and the plan (the settings of the sampler).
 
-All mistakes are reported before the command starts; so is a lack of memory or disk space (``--require``).
+All mistakes, and a lack of memory or disk space (``--require``), are reported before the command starts.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def find_special(line: str) -> str:
 
     Examples are assignments, redirections, pipes, lists, substitutions, patterns, continued lines, comments and ``~``
     without quotes (POSIX Shell Command Language, 2.2 Quoting and 2.3 Token Recognition). ``shlex``
-    understands quotes, so quotes are not special here. In double quotes, some escapes are special, because ``shlex``
-    leaves them as they are.
+    understands quotes, so quotes are not special here. In double quotes, some characters are special even after a
+    backslash: a shell removes this backslash, but ``shlex`` keeps it.
     """
     for match in re.finditer(_QUOTED_OR_SPECIAL, line.strip()):
         quoted = [part["special"] for part in re.finditer(_SPECIAL_IN_DOUBLE_QUOTES, match["double"] or "")]
@@ -135,12 +135,12 @@ def _suggest(argv: Sequence[str]) -> str:
 
 
 def _redact(text: str) -> str:
-    """Return a mistyped command without secrets: a user may type `HF_TOKEN=... program` without a shell."""
+    """Return a mistyped command for a message, with secrets hidden: it may begin with ``HF_TOKEN=...``."""
     return Redaction().text(text)
 
 
 def make_plan(columns: Sequence[str], request: Request) -> Plan:
-    """Return the sampler's plan of a recording. Raises UsageError."""
+    """Return the plan (the settings of the sampler) for a recording. Raises UsageError."""
     from nncftools.sampler import client
 
     limit = _make_limit(request)
@@ -179,7 +179,10 @@ def _make_limit(request: Request) -> MemoryLimit | None:
 
 
 def _list_redactions(request: Request) -> list[str] | None:
-    """Return patterns for texts to hide, besides likely secrets; None if nothing is to be hidden."""
+    """Return patterns for texts to hide in addition to likely secrets.
+
+    None means that nothing is hidden, not even likely secrets. Raises UsageError.
+    """
     options.compile_patterns("--redact", request.redact)
     if request.no_redact and request.redact:
         raise UsageError("option --redact: either --redact or --no-redact, not both")
@@ -187,7 +190,10 @@ def _list_redactions(request: Request) -> list[str] | None:
 
 
 def watch_disks(plan: Plan, argv: Sequence[str], output: Path) -> None:
-    """Add to the plan the file systems of the command's output, and of the recording in ``output``."""
+    """Add to the plan the file systems that the command, or the recording in ``output``, may fill.
+
+    The sampler records the free space of these file systems.
+    """
     from nncftools.limits.needs import file_systems
 
     if argv and plan.source == "proc":

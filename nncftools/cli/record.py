@@ -186,7 +186,10 @@ def _record_and_show(job: RecordingJob, view: View, *, quiet: bool) -> Recorded:
 
 
 def _list_calls(request: Request) -> list[Call] | None:
-    """Return the calls to mark besides the catalogue; None if no calls are to be marked. Raises UsageError."""
+    """Return the calls to mark in addition to those of the built-in catalogue. Raises UsageError.
+
+    None means that no calls are marked, not even those of the catalogue.
+    """
     if request.no_auto:
         if request.mark_call:
             raise UsageError("option --mark-call: either --no-auto or --mark-call, not both")

@@ -1,8 +1,8 @@
 """Make a recording, from the start of the command to the saved session; imported after all options are checked.
 
 After the command has started, nncf-tools always ends with the command's exit status, even if the recording fails. So
-each later step is guarded, files are read by open descriptors, and the modules for saving are imported while the
-command runs.
+later exceptions are only printed, files are read by open descriptors, and the modules for saving are imported while
+the command runs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class RecordingJob(NamedTuple):
     plan: Plan
     target: Destination
     calls: Sequence[Call] | None = None
-    """The calls to mark besides the catalogue; None if no calls are to be marked."""
+    """The calls to mark in addition to those of the built-in catalogue.
+
+    None means that no calls are marked, not even those of the catalogue.
+    """
     patterns: Sequence[re.Pattern[str]] = ()
     """An operation begins at each output line that matches. The name is the group ``name``, or else the whole match."""
     stack_access: StackAccess | None = None
@@ -118,7 +121,7 @@ def _run(job: RecordingJob, header: Header, files: RecordingFiles, view: View) -
 
 
 def _record_command(job: RecordingJob, header: Header, files: RecordingFiles, view: View) -> Outcome:
-    """Run sampler and command, with the live view or the relay if wanted.
+    """Run the sampler and the command. If requested, show the live view, or pass on the command's output.
 
     Raises OSError, and NncfToolsError if the sampler cannot start.
     """
@@ -177,9 +180,9 @@ def _record_command(job: RecordingJob, header: Header, files: RecordingFiles, vi
 def _make_and_save(
     job: RecordingJob, header: Header, files: RecordingFiles, outcome: Outcome
 ) -> tuple[Session | None, bool]:
-    """Make and write the session; after a failure print the reason and the location of the journal.
+    """Make and write the session; return the session, and whether it is at the requested path.
 
-    Return the session, and whether it is at the requested path.
+    After a failure, print the reason and the path of the journal (the file that the sampler has written).
     """
     session = None
     try:
@@ -237,7 +240,7 @@ def _make_session(job: RecordingJob, header: Header, files: RecordingFiles, outc
 
 
 def _take_marks(session: Session, log: BinaryIO, job: RecordingJob) -> None:
-    """Add the marks in the log to a session; add a warning if expected marks are missing."""
+    """Add the marks in the marks log to a session. If marks are missing that ``job`` asks for, add a warning."""
     from nncftools.reading_marks.collecting import take_log, take_sizes
 
     path = job.target.marks
@@ -259,9 +262,10 @@ def _take_marks(session: Session, log: BinaryIO, job: RecordingJob) -> None:
 
 
 def _save(session: Session, target: Destination) -> bool:
-    """Write the session; return False if only a temporary folder could be written. Raises OSError.
+    """Write the session; return whether the session is at the requested path. Raises OSError.
 
-    The journal may only be removed if the session is at the requested path.
+    If the path cannot be written, the session is written into a temporary folder. Then the caller must not remove the
+    journal.
     """
     try:
         target.check_place()

@@ -1,4 +1,4 @@
-"""``nncf-tools report``, ``replay``, ``watch``: show a recorded run as report or live view; watch a running one."""
+"""``nncf-tools report`` and ``replay`` show a recorded run; ``nncf-tools watch`` shows a running recording."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def report(  # noqa: PLR0913 — one parameter per option
     output: Annotated[
         File,
         option(
-            "--output -o FILE", WRITE, "Write to this file; the ending decides the format. memory-log: to this folder."
+            "--output -o FILE",
+            WRITE,
+            "Write to this file; the ending decides the format. With --format memory-log, write to this folder.",
         ),
     ] = None,
     plot: Annotated[File, option("--plot -p FILE", WRITE, "Also draw memory over time: .png, .svg or .pdf.")] = None,
@@ -98,7 +100,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         option(
             "--at TIME",
             SHOW,
-            "With --peak: show this time since the start: 7.5, 2min; or end: memory that was never given back.",
+            "With --peak: the memory at this time after the start (7.5, 2min), or the memory never given back (end).",
             parser=_parse_time,
         ),
     ] = None,
@@ -139,8 +141,8 @@ def report(  # noqa: PLR0913 — one parameter per option
 
     Sessions of the ranks of a job are merged by time; the report shows each rank,
     the sum, and the rank with the highest peak. Logs of mprof, psrecord, con-duct
-    and NNCF's memory monitor can be read, too. Defaults of --unit and --depth may
-    stand in pyproject.toml: `nncf-tools profile --help`.
+    and NNCF's memory monitor can be read, too. Defaults of --unit and --depth can
+    be set in pyproject.toml; see `nncf-tools profile --help`.
     """
     if opens:
         format_ = format_ or render_view.PAGE
@@ -280,7 +282,7 @@ def _write(content: Content, output: Path, inputs: Sequence[Path], *, force: boo
 
 _SAVING_S = 10.0
 _PATIENCE_S = 2.0
-"""After a recording has ended, wait this long for the session that replaces the journal."""
+"""After a recording has ended, wait this long for the session file, which replaces the journal."""
 
 
 def watch(
@@ -354,7 +356,10 @@ def _watch_recording(path: Path | None, types: list[str] | None, unit: MemoryUni
 
 
 def _find_journal(path: Path | None) -> Path | None:
-    """Return the journal of a session, or the newest journal of a running recording in a folder; else None."""
+    """Return the journal (the file of a running recording) for a session; None if there is no journal.
+
+    For a folder, return the newest journal of a recording that is still running.
+    """
     if path is not None and not path.is_dir():
         if path.name.endswith(destination.JOURNAL_ENDING):
             return path

@@ -40,9 +40,10 @@ _OWNER = 30
 _ROOM_FOR_ALL = 100
 _ROOM_FOR_MOST = 70
 _LARGEST = 16 << 20
-"""Largest session, in bytes, whose peak is searched for operation or code: a larger session takes more than 0.1 s."""
+"""Largest size of a session, in bytes, for which the operation or code at the peak is searched. A larger session would
+take more than 0.1 s."""
 _MOST_LINES = 20
-"""Largest number of recordings in a list whose stacks are read: finding a line of code takes up to 0.1 s."""
+"""Stacks are read only for this number of newest recordings, because finding a line of code takes up to 0.1 s."""
 
 Folder = Annotated[File, argument("DIR", "The folder with the recordings. Default: memory_logs.")]
 
@@ -95,7 +96,7 @@ def list(  # noqa: A001 — the name of the command
     ] = 0,
     as_json: Annotated[bool, option("--json", OTHER, "Print JSON, for scripts.")] = False,
 ) -> None:
-    """List recordings: when, name and command, peak and where, duration, status, size on disk.
+    """List recordings: start, name, command, peak, duration, status, size on disk.
 
     \b
     Examples:
@@ -105,9 +106,9 @@ def list(  # noqa: A001 — the name of the command
       nncf-tools list --json | jq '.[].path'
 
     The number is the N in latest~N: `nncf-tools report latest~2` shows number 2.
-    The peak is in an operation, or else in a line of code: lines only for the
-    newest 20 recordings. Bars go from 0 to the highest peak, the oldest run first;
-    a - is an unknown peak.
+    "Peak in" is the operation at the peak, or else the line of code. Lines of code
+    are only shown for the newest 20 recordings. Bars go from 0 to the highest peak,
+    the oldest run first; a - is an unknown peak.
     """
     folder = folder or options.DEFAULT_LOG_DIR
     every = [_open_run(*each) for each in enumerate(destination.list_recordings(folder))]
@@ -127,9 +128,9 @@ def list(  # noqa: A001 — the name of the command
 
 
 def _add_trends(runs: Sequence[_Run], most: int) -> None:
-    """Set ``trend`` and ``bars`` of each run: the peaks of ``most`` runs up to this run.
+    """Set ``trend`` and ``bars`` of each run: the peaks of the last ``most`` runs with the same title, up to this run.
 
-    The newest of ``runs`` is the first.
+    ``runs`` begins with the newest run.
     """
     from nncftools.render.terminal_chart import draw_bars
 
@@ -222,7 +223,7 @@ def _count(runs: Sequence[_Run]) -> str:
 
 
 def _is_removable(path: Path, log_dir: Path) -> bool:
-    """Return whether the recording is not running, and its folder contains no other files."""
+    """Return whether the recording is not running, and its folder contains only files of a recording."""
     folder = path.parent
     if folder.parent != log_dir or folder.is_symlink() or not _FOLDER.fullmatch(folder.name):
         return False
@@ -281,7 +282,7 @@ def _open_run(number: int, path: Path) -> _Run:
 
 
 def _find_owner(run: _Run) -> str:
-    """Return the operation of the RSS peak, or else the line of code that held most memory; empty if unknown."""
+    """Return the operation at the RSS peak, or else the line of code that held the most memory; empty if unknown."""
     session = run.session
     if session is None or len(session.unsaved.loaded) > _LARGEST:
         return ""

@@ -56,7 +56,7 @@ starter: Starter | None = None
 
 
 def prepare() -> None:
-    """Prepare standard output and error: they accept any character, and may be closed or ASCII only.
+    """Make printing possible even if standard output or error is closed, or cannot encode a character.
 
     Also silence the logs of libraries: Matplotlib's advice on folders would appear in the middle of a summary.
     """

@@ -56,9 +56,9 @@ AGAIN = "-again"
 LONGEST_REASON = 300
 _LONGEST_SCRIPT = 60
 _MOST_LINES = 20
-"""Largest number of lines that are shown of the output of a failed shell command."""
+"""Largest number of lines to show from the output of a failed shell command."""
 _LEAST_OF_DOCKER = 6
-"""In MiB: Docker refuses smaller limits."""
+"""The smallest memory limit that Docker accepts, in MiB."""
 
 
 Ended = tuple[Destination | None, Recorded]
@@ -70,7 +70,8 @@ def repeat(
 ) -> Iterator[tuple[str, Ended]]:
     """Make the runs of ``--warmup`` and ``--repeat``; stop after a run that fails or is interrupted.
 
-    Yield the name and the result of each run, before ``--cleanup`` runs. Raises NncfToolsError, Interrupted.
+    Yield the name and the result of each run; then run the command of ``--cleanup``. Raises NncfToolsError,
+    Interrupted.
     """
     runs = [(f"warm-up {number} of {request.warmup}", warm_up) for number in range(1, request.warmup + 1)]
     runs += [(f"run {number} of {request.repeat}", record) for number in range(1, request.repeat + 1)]
@@ -266,7 +267,7 @@ class Runner:
 
 
 def explain_failure(recorded: Recorded, log: int) -> str:
-    """Return why a run failed: the verdict or the exit status, and the last error in the log."""
+    """Return why a run failed: the probable cause (or else the exit status), and the last error in the log."""
     from nncftools.limits.judges import verdict
     from nncftools.render.peak_lines import write_verdict
 
@@ -376,7 +377,10 @@ class Shown(NamedTuple):
 
 
 def with_limit(words: Sequence[str], limit: float) -> list[str]:
-    """Return command lines that run a command with a limit in bytes. The limit is rounded up to whole MiB."""
+    """Return two command lines, for Docker and systemd-run, that run a command with a memory limit.
+
+    ``limit`` is in bytes, and is rounded up to whole MiB.
+    """
     size = whole_mib(limit)
     of_docker = docker_mib(limit)
     command = " ".join(map(_quote, words))
@@ -456,7 +460,7 @@ class Results:
                 raise
 
     def _remove_unused(self) -> None:
-        """Remove the new folder if all files are empty, because the first run could not be made."""
+        """Remove the new folder if the first run could not be made: then all files in the folder are empty."""
         with contextlib.suppress(OSError):
             logs = list(self.folder.iterdir())
             if not any(log.stat().st_size for log in logs):
@@ -474,7 +478,7 @@ class Results:
                     path.unlink()
 
     def begun(self, wanted: _Begun) -> _Begun:
-        """Return the saved state if there is any and --resume is given; else ``wanted``. Raises UsageError."""
+        """With --resume, return the saved state if there is one. Otherwise, return ``wanted``. Raises UsageError."""
         file = self.state
         if not (self._request.resume and os.path.lexists(file)):
             return wanted

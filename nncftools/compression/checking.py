@@ -17,7 +17,8 @@ from nncftools.units import nearest
 
 BASELINE = "fp32"
 FAILED = "failed"
-"""The column with the verdict if a configuration failed. A row with a verdict has no figures of size and quality."""
+"""The column that says why a configuration failed; empty after success. A failed row has no figures of size and
+quality."""
 USUAL_MODES = ("int8", "int4", "gptq")
 MAX_LISTED = 20
 _SHOWN = 60
@@ -48,7 +49,7 @@ class CheckedRow:
     extra: Mapping[str, str]
     """The cells of all other columns, unchanged: ``{column: cell}``."""
     stored: Mapping[str, float]
-    """Values of the file in computed columns. These values are only compared with the computed values."""
+    """The file's values in columns that are computed again: ``{column: value}``. Both values are compared."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Model:
     repeated: Sequence[CheckedRow]
     """Further rows with the mode of the baseline. The first row with this mode is the baseline."""
     missing: Sequence[str]
-    """The usual modes that no row has."""
+    """The usual modes (int8, int4, gptq) that no row has."""
     failures: Sequence[Failure] = ()
     """The failed configurations, in the order of the file."""
 
@@ -236,7 +237,7 @@ class _Check:
         )
         both = row.int4 + row.int8
         if both > 1 + _ROUNDING and max(row.int4, row.int8) <= 1:
-            self._add_problem(record, INT4, f"together with {INT8!r} ({cells[INT8]}) at most 1 expected")
+            self._add_problem(record, INT4, f"a sum of at most 1 with {INT8!r} ({cells[INT8]}) expected")
         return row
 
     def _check_number(self, record: Record, column: str, least: float, most: float, *, above: bool = False) -> float:

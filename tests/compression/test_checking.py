@@ -91,7 +91,7 @@ class TestModelColumn:
 WRONG = [
     ("%int4", "40", "row 4, column '%int4': a number from 0 to 1 expected (a percentage?), found '40'"),
     ("%int8", "-0.1", "row 4, column '%int8': a number from 0 to 1 expected, found '-0.1'"),
-    ("%int8", "0.5", "row 4, column '%int4': together with '%int8' (0.5) at most 1 expected, found '1'"),
+    ("%int8", "0.5", "row 4, column '%int4': a sum of at most 1 with '%int8' (0.5) expected, found '1'"),
     ("lora rank", "8.5", "row 4, column 'lora rank': a whole number of at least 1, or nothing, expected, found '8.5'"),
     ("model size, Gb", "0", "row 4, column 'model size, Gb': a number above 0 expected, found '0'"),
     ("model size, Gb", "inf", "a number above 0 expected, found 'inf'"),

@@ -1,4 +1,4 @@
-"""The options of `sweep`: compress a model in many ways, and compare the results."""
+"""The options of `sweep`, which compresses a model in many ways, and compares the results."""
 
 from __future__ import annotations
 

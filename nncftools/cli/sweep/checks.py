@@ -224,7 +224,7 @@ def _check_tasks(request: SweepOptions) -> None:
 
 
 def _check_packages(request: SweepOptions) -> None:
-    """Raise NncfToolsError if the interpreter lacks a package that the steps import.
+    """Raise NncfToolsError if the Python interpreter lacks a package that the sweep needs.
 
     For a dry run, packages are not checked.
     """

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def sweep(request: SweepOptions) -> int:
     """Compress a model in many ways; measure size, quality, time, and memory.
 
-    The results are a CSV file, with a table and a picture as viz-compression makes
-    them. Each configuration is saved as soon as it has ended.
+    The results are a CSV file, and a table and a picture like those of `nncf-tools
+    viz-compression`. Each result is saved as soon as its configuration has ended.
 
     \b
     Examples:

@@ -29,12 +29,12 @@ class Layers(NamedTuple):
     """Sizes of a model's layers."""
 
     inputs: frozenset[int]
-    """Numbers of inputs that occur; empty if unknown."""
+    """The numbers of inputs of the model's layers, each number once: ``{576, 1536}``; empty if unknown."""
     smallest: int | None
-    """The smallest number of inputs or outputs; None if unknown."""
+    """The smallest number of inputs or outputs of a layer; None if unknown."""
 
     def indivisible(self, size: int) -> int | None:
-        """Return the smallest number of inputs that is not a multiple of a group size; None if all are multiples."""
+        """Return the smallest of ``inputs`` that the group size ``size`` does not divide; None if it divides all."""
         return next((inputs for inputs in sorted(self.inputs) if inputs % size), None)
 
 
@@ -78,13 +78,13 @@ class _Grid(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Base class of both kinds of configurations. In the baseline, the field after ``name`` is ``fp32``."""
+    """Base class of both kinds of configurations. In the baseline, ``mode`` or ``preset`` is ``fp32``."""
 
     name: str
 
     @property
     def is_baseline(self) -> bool:
-        """Whether this is the baseline: nothing is compressed."""
+        """Whether this is the baseline (the configuration without compression)."""
         return bool(getattr(self, self.__struct_fields__[1]) == BASELINE)
 
     @property
@@ -202,9 +202,10 @@ _Kind = TypeVar("_Kind", bound="_Configuration")
 
 
 def weight_grid(grid: str, layers: Layers) -> tuple[list[Weights], list[str]]:
-    """Return the configurations of a built-in grid or a TOML file, the baseline first, and notes on omitted ones.
+    """Return the configurations of a grid, the baseline first, and notes on omitted configurations.
 
-    Missing group sizes are filled in. Raises NncfToolsError if the file is not a grid, or does not fit the layers.
+    ``grid`` is the name of a built-in grid, or the path of a TOML file. Missing group sizes are filled in. Raises
+    NncfToolsError if the file is not a grid, or does not fit the layers.
     """
     is_built_in = grid in GRIDS
     path = _FOLDER / f"{grid}.toml" if is_built_in else Path(grid)

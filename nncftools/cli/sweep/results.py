@@ -1,6 +1,6 @@
 """The results of a sweep: a row for each configuration, the table, and definitions of the columns.
 
-A sweep also has a folder, with a subfolder for each configuration: row, recordings and logs.
+A sweep also has a folder. In the folder, each configuration has a subfolder with its row, recordings and logs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MIB = 2**20
 
 
 class SweepRow(msgspec.Struct):
-    """The result of a configuration, in bytes and seconds; None if unknown."""
+    """The results of a configuration. Sizes are in bytes, durations in seconds; None is an unknown value."""
 
     name: str
     settings: dict[str, Any]
@@ -60,16 +60,16 @@ class SweepRow(msgspec.Struct):
     first_token_s: float | None = None
     per_token_s: float | None = None
     inference_s: float | None = None
-    """Duration of a call, if the model is not a language model."""
+    """Duration of a call of the model; None for a language model."""
     widths: dict[str, int] = {}
     """Number of weights by width: ``{"int4": 1000, "int8": 200}``."""
     failed: str = ""
     measured_s: float = 0.0
     """Total duration of the measured processes."""
     wall_s: float = 0.0
-    """Total duration, with the sweep's own work."""
+    """Total duration, including the work of the sweep itself."""
     continuations: list[list[int]] = []
-    """New tokens after each prompt. Only the baseline has them, so that other models can be compared."""
+    """The tokens that the baseline generates after each prompt, for comparison. Other configurations have none."""
 
     @property
     def is_complete(self) -> bool:
@@ -84,7 +84,7 @@ class SweepRow(msgspec.Struct):
 
 
 def make_table(model: str, setup: str, rows: Sequence[SweepRow]) -> str:
-    """Return the results as CSV. Unknown cells are empty; in a failed row, size and quality are empty."""
+    """Return the results as CSV. Unknown cells are empty. A failed configuration has no size and no quality."""
     columns = [setup, *DESCRIBING]
     for column in quality_columns(rows):
         columns += [column, column + STDERR]
@@ -93,7 +93,7 @@ def make_table(model: str, setup: str, rows: Sequence[SweepRow]) -> str:
 
 
 def quality_columns(rows: Sequence[SweepRow]) -> list[str]:
-    """Return the columns about quality, in the order of the rows."""
+    """Return the columns about quality in all rows, without duplicates."""
     columns: dict[str, None] = {}
     for row in rows:
         columns |= dict.fromkeys(row.figures)
@@ -101,9 +101,9 @@ def quality_columns(rows: Sequence[SweepRow]) -> list[str]:
 
 
 def measured_columns(rows: Sequence[SweepRow]) -> list[str]:
-    """Return the columns after quality.
+    """Return the columns after the columns about quality: times, memory, bits, and failure.
 
-    For a language model, these are times per token; for another model, the time of a call.
+    The inference times of a language model are per token; the inference time of another model is per call.
     """
     times = [INFERENCE] if any(row.inference_s is not None for row in rows) else [FIRST_TOKEN, PER_TOKEN]
     peaks = [PEAK, PEAK_HIGH, reading.PEAK_OWNER, INFERENCE_PEAK]
@@ -160,7 +160,7 @@ _HASHED = 64 << 20
 
 
 class State(msgspec.Struct):
-    """The origin of results. An interrupted sweep can only continue if nothing of this has changed."""
+    """The model, setup and inputs of a sweep. An interrupted sweep can only continue if these have not changed."""
 
     model: str
     setup: str
@@ -305,38 +305,39 @@ def _read(file: Path, kind: type[_Kept]) -> _Kept | None:
 
 
 _LAST_WORD = "of the last word of each passage, predicted from all words before, as in the lambada task"
-_RIGHT = "share of right guesses (each token is the most probable token)"
+_RIGHT = "share of right guesses (a guess is right if each token is the most probable token)"
 _PASSAGES = "passages are whole sentences of the text, at least 40 words"
 DEFINITIONS = {
     INT4: "requested share of layers compressed to 4 bits, without embeddings",
     INT8: "requested share of layers compressed to 8 bits, without embeddings",
     PLOT_NAME: "name of the configuration in the grid",
     SIZE: "weights on disk (.bin), in GiB",
-    "held-out text, word perplexity": "exp(−sum of log-likelihoods ÷ number of words between whitespace), rolling "
-    "log-likelihood as in lm-evaluation-harness; windows of at most 2,048 tokens",
+    "held-out text, word perplexity": "exp(−sum of log-likelihoods ÷ number of words); whitespace separates words; "
+    "rolling log-likelihood as in lm-evaluation-harness, with windows of at most 2,048 tokens",
     "held-out text, last-word acc": f"{_RIGHT} {_LAST_WORD}; {_PASSAGES}",
     "held-out text, last-word perplexity": f"exp(−mean log-likelihood) {_LAST_WORD}; {_PASSAGES}",
     "passages, last-word acc": f"{_RIGHT} {_LAST_WORD}; passages are lines",
     "passages, last-word perplexity": f"exp(−mean log-likelihood) {_LAST_WORD}; passages are lines",
-    "prompts, similarity": "mean over prompts of 2 × matching tokens ÷ tokens of both, for greedy continuations of 32 "
-    "tokens by this model and by the baseline (difflib.SequenceMatcher); 1 is the same text",
+    "prompts, similarity": "similarity of two greedy continuations (32 tokens each), by this model and by the "
+    "baseline: 2 × number of matching tokens ÷ number of all tokens (difflib.SequenceMatcher); mean over prompts; 1 "
+    "is the same text",
     "score": "return value of the user's function `score`",
     COMPRESSION: "time of nncf.compress_weights or nncf.quantize",
     PEAK: "lower bound of the peak RSS of reading, compressing and saving the model, with child processes",
-    PEAK_HIGH: "upper bound of that peak",
-    reading.PEAK_OWNER: "operation or place in the code at that peak",
+    PEAK_HIGH: "upper bound of the peak RSS of reading, compressing and saving the model, with child processes",
+    reading.PEAK_OWNER: "operation or place in the code at the peak RSS of reading, compressing and saving the model",
     INFERENCE_PEAK: "lower bound of the peak RSS of the evaluation, which reads logits in steps of 128 tokens",
     FIRST_TOKEN: "time to the first new token, median over prompts",
     PER_TOKEN: "time per further token of a greedy continuation of 32 tokens, median over prompts",
     INFERENCE: "time of a call, median over up to 20 calibration items",
     BITS_PER_WEIGHT: "bits of the file per weight, with scales and zero points",
-    BIT_WIDTHS: "share of weights in matrices by width",
+    BIT_WIDTHS: "share of the weights with each bit width; only weights in matrices count",
     FAILED: "why the configuration failed",
 }
 _TASK = "defined by lm-evaluation-harness"
 ERRORS = (
-    f"Columns that end in {STDERR!r} are standard errors: over passages and prompts, and for word perplexity over "
-    "blocks of 64 tokens, which are taken as independent."
+    f"Columns that end in {STDERR!r} are standard errors. The observations are passages or prompts; for word "
+    "perplexity, they are blocks of 64 tokens, which are taken as independent."
 )
 
 

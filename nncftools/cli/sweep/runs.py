@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 def estimate_unit_s(grid: Sequence[Configuration], rows: Mapping[str, SweepRow]) -> float | None:
-    """Return the seconds per unit of effort, from the complete rows; None if there are none."""
+    """Return the average seconds per unit of ``effort`` in the complete rows; None if no row is complete.
+
+    The effort of a configuration is the expected duration as a multiple of the baseline's duration.
+    """
     complete = [configuration for configuration in grid if is_complete(rows, configuration)]
     effort = sum(configuration.effort for configuration in complete)
     return sum(rows[configuration.name].wall_s for configuration in complete) / effort if effort else None
@@ -47,7 +50,7 @@ def estimate_s(configuration: Configuration, rows: Mapping[str, SweepRow], unit_
 
 
 _EXPORTED = ".exported"
-"""An empty file in the folder of an exported model: the export has succeeded."""
+"""Name of an empty file in the folder of an exported model. The file exists only if the export has succeeded."""
 _MOST = 1e8
 """A model has collapsed if a figure is at least this multiple of the same figure of the baseline."""
 _EXPORT = "optimum.commands.optimum_cli"
@@ -60,7 +63,7 @@ class Sweep:
 
     options: SweepOptions
     grid: Sequence[Configuration]
-    """All configurations of the grid: the results contain the rows of earlier runs, too."""
+    """All configurations of the grid, not only those to run: the results also contain the rows of earlier runs."""
     chosen: Sequence[Configuration]
     """The configurations to run, the baseline first."""
     folder: SweepFolder
@@ -243,7 +246,7 @@ def _describe(row: SweepRow) -> str:
 
 
 def find_collapse(row: SweepRow, baseline: SweepRow | None) -> str:
-    """Return a message if a figure is far larger than the figure of the baseline; empty if there is none."""
+    """Return a message if a figure is far larger than the same figure of the baseline; otherwise, an empty text."""
     if baseline is not None:
         for column, (value, _) in row.figures.items():
             base, _ = baseline.figures.get(column, (0.0, None))

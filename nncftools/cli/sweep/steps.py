@@ -59,7 +59,7 @@ class Task(msgspec.Struct, frozen=True):
     """A configuration to run, with all inputs."""
 
     row: SweepRow
-    """The row, still without results."""
+    """The row to fill with the results of the configuration."""
     is_baseline: bool
     needs_data: bool
     inputs: dict[str, str]
@@ -77,7 +77,7 @@ class Task(msgspec.Struct, frozen=True):
     code: str = ""
     """Text of the user's Python file (``--kind``), if the model is not a language model."""
     reference: list[list[int]] | None = None
-    """The baseline's continuations of the prompts."""
+    """The tokens that the baseline generates after each prompt; None if they are unknown."""
 
 
 ENVIRONMENT = {"CI": "true", "HF_HUB_OFFLINE": "1"}
@@ -212,7 +212,7 @@ class _Steps:
         self._row.failed = ran.failed
 
     def _run(self, step: str, model: str) -> Ran:
-        """Run a step; if the task has a memory limit, under this limit."""
+        """Run a step, with the memory limit of the task if there is one."""
         task = self._task
         limit = task.max_memory
         job: dict[str, Any] = {
@@ -244,8 +244,8 @@ class _Steps:
 class _Step:
     """The two descriptors that the process of a step inherits: a file without a name, and a pipe.
 
-    The file contains the job; the step appends the result. When our process ends, the pipe closes, and then the step
-    ends, too.
+    The file contains the job (the settings of the step, in JSON); the step appends the result. When our process ends,
+    the pipe closes, and then the step ends, too.
     """
 
     def __init__(self, python: str, job: Mapping[str, Any]) -> None:
@@ -321,7 +321,7 @@ def _record(  # noqa: PLR0913 — the settings of a step
 
 
 def find_owner(session: Session) -> str:
-    """Return the operation at the RSS peak, or else the place in the code; empty if unknown."""
+    """Return the operation at the RSS peak, or else the code of the last rise before the peak; empty if unknown."""
     from nncftools.analysis import build_up, code_places
     from nncftools.render.sentences import where_text
 
@@ -464,7 +464,7 @@ class Cluster:
         If a worker is lost, the task runs again on another worker.
         """
         active: dict[str, tuple[Task, Any]] = {}
-        """The running task by address of the worker, with the future of the result."""
+        """The running tasks: ``{address of the worker: (task, future of the result)}``."""
         try:
             with self._runner.starter.interruptible():  # Dask waits for up to an hour
                 self._run(list(tasks), active, ended)

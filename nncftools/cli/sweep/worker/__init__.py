@@ -35,7 +35,7 @@ def run(job: int, sweep: int) -> None:
 
 
 def _end_with(sweep: int) -> None:
-    """End this process when the sweep ends: otherwise, another sweep would measure beside this step."""
+    """End this process when the sweep ends. Otherwise, the process would disturb the measurements of the next sweep."""
     os.read(sweep, 1)
     os._exit(1)
 

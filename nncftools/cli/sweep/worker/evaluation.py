@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 Encode = Callable[[str], list[int]]
 """A function that returns the tokens of a text, without special tokens."""
 Logits = Callable[[Sequence[int]], Iterator[NDArray[np.float32]]]
-"""A function that yields the logits after each token of a new sequence, in arrays of (some positions, vocabulary)."""
+"""A function that yields the logits after each token of a new sequence. The logits come in several arrays, each of the
+shape (number of tokens, size of the vocabulary)."""
 
 BLOCK = 64
 """Number of tokens in a block. Each block counts as an observation for standard errors, because neighbouring tokens are
@@ -40,9 +41,9 @@ class Likelihood(NamedTuple):
     """How probable a continuation is."""
 
     of_tokens: NDArray[np.float64]
-    """Natural logarithm of the probability of each token."""
+    """Natural logarithm of the probability of each token of the continuation."""
     is_greedy: bool
-    """Whether the model would choose these tokens: each is the most probable token."""
+    """Whether each token of the continuation is the most probable token, so that the model would choose it."""
 
 
 def likelihood(logits_of: Logits, context: Sequence[int], continuation: Sequence[int]) -> Likelihood:
@@ -66,10 +67,10 @@ def likelihood(logits_of: Logits, context: Sequence[int], continuation: Sequence
 
 
 def windows(tokens: Sequence[int], prefix: int, length: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield pairs of context and continuation for a rolling log-likelihood: each token is predicted once.
+    """Yield pairs of context and continuation for a rolling log-likelihood. Each token is in one continuation.
 
-    The first context is the token ``prefix``. The model reads at most ``length`` tokens of a pair. The last
-    continuation ends with the text; the context is as long as possible.
+    The first context is only the token ``prefix``. Later contexts are as long as possible: the model reads at most
+    ``length`` tokens of a pair (all except the last token).
     """
     if not tokens:
         return

@@ -28,7 +28,10 @@ _USUAL_ALPHA = 0.95
 
 
 def quantize(job: dict[str, Any]) -> dict[str, Any]:
-    """Quantize the file ``model`` into the folder ``output``; only convert the baseline. Return the duration."""
+    """Quantize the model in the file ``model`` into the folder ``output``; return the duration.
+
+    The baseline is saved without quantization; its duration is None.
+    """
     import nncf
     import openvino
 
@@ -172,7 +175,7 @@ def score(job: dict[str, Any]) -> dict[str, Any]:
 
 LANGUAGE_MODEL = "openvino_model.xml"
 _STEP = 128
-"""Number of tokens per call: a whole window at once would need much memory for logits."""
+"""Number of tokens per call of the model. More tokens at once would need much memory for logits."""
 _LONGEST = 2048
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx", "seq_length")
 
