@@ -1,10 +1,11 @@
 """The messages between starter and sampler: JSON Lines through two pipes that no other process can reach.
 
-The starter sends the order first, and later these messages:
+The sampler is the process that makes a recording, and the starter is the process that has started the sampler. The
+starter first sends the order (``Order``), and later these messages:
 
 - ``{"signal": N}``: the starter has received the signal N;
-- ``{"release": FD}``: the starter no longer reads the source FD of a relay;
-- ``{"answer": true}``: all signals that the starter received before ``ask`` have been sent;
+- ``{"release": FD}``: the starter no longer relays the command's output from the descriptor FD;
+- ``{"answer": true}``: all signals that the starter received before the message ``ask`` have been sent;
 - ``{"stop": true}``: the recording must end.
 
 When the starter is gone, this pipe is closed. The sampler then relays the command's output, so that the command keeps a
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
         argv: list[str]
         """The words of the command. They are decoded as latin-1, because the words may contain any bytes."""
         marks: str | None
-        """The path of the marks log. Any write to this file triggers a sample."""
+        """The path of the marks log. Any write to this file triggers a sample. None if there is no marks log."""
         blocked: list[int]
         """The signals that were blocked in the starter. They must be blocked in the command."""
         ignored: list[int]
@@ -118,7 +119,7 @@ class LineReader:
 
 
 class Link(LineReader):
-    """The sampler's ends of the two pipes."""
+    """The sampler's ends of the two pipes to the starter (the process that started the sampler)."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         """Read from ``incoming``, and write to ``outgoing``. The command inherits neither descriptor."""
@@ -156,7 +157,7 @@ class Link(LineReader):
 
 
 class StarterLink(Link):
-    """The starter's ends of the two pipes."""
+    """The ends of the two pipes to the sampler, in the starter (the process that started the sampler)."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         super().__init__(incoming, outgoing)
@@ -168,7 +169,8 @@ class StarterLink(Link):
     def opened(cls) -> Iterator[tuple[StarterLink, tuple[int, int]]]:
         """Open both pipes; yield the starter's link, and the pair of descriptors for the sampler.
 
-        After the ``with`` block, close the sampler's descriptors. After an exception, close the starter's link, too.
+        At the end of the ``with`` block, the sampler's descriptors are closed. After an exception, the starter's link
+        is closed, too.
         """
         theirs_in, ours_out = map(above_standard, os.pipe())
         ours_in, theirs_out = map(above_standard, os.pipe())
@@ -191,7 +193,8 @@ class StarterLink(Link):
     def send_message(self, key: str, value: object = True) -> bool:  # noqa: FBT002 — JSON's true
         """Send a message; return whether the sampler is still there.
 
-        If a long order still fills the pipe, wait up to a second: the sampler may be stopped. Then drop the message.
+        If a long order still fills the pipe, wait up to a second, because the sampler may be stopped (SIGSTOP). If the
+        pipe is still full, drop the message.
         """
         try:
             has_room(self._outgoing, _ROOM_WITHIN_MS)
@@ -225,9 +228,10 @@ class StarterLink(Link):
 
 
 class OutputRelay:
-    """Relays the command's output when the starter is gone.
+    """Relays the command's output when the starter (the process that started the sampler) has ended.
 
-    Until then, the open descriptors keep the command's terminals and pipes alive.
+    Before that, the starter itself relays the output, and the descriptors that are open here keep the command's
+    terminals and pipes alive.
     """
 
     _done: _thread.LockType | None = None
@@ -235,12 +239,17 @@ class OutputRelay:
     def __init__(self, relays: Sequence[tuple[int, int]]) -> None:
         """Keep pairs ``(source, sink)`` of descriptors. The command inherits none of these descriptors."""
         self.relays = dict(relays)
-        """Maps a source to the sink. A source without a writer is removed."""
+        """Maps a source (the descriptor from which the output is read) to the sink (the descriptor to which the output
+        is written). A source is removed when no process can write to the source any more.
+        """
         for descriptor in (*self.relays, *self.relays.values()):
             os.set_inheritable(descriptor, False)
 
     def release(self, source: int) -> None:
-        """Close a source that the starter has closed, and the sink, so that the command notices the end."""
+        """Close a source and its sink, so that the command notices the end.
+
+        The process that started this one has closed the same source before.
+        """
         sink = self.relays.pop(source, None)
         if sink is not None:
             os.close(source)
@@ -254,9 +263,9 @@ class OutputRelay:
             _thread.start_new_thread(self._run, (self._done,))
 
     def finish(self) -> None:
-        """Close standard output and error, and wait until no source has a writer, as ``tee`` does.
+        """Close standard output and error of this process. Then wait until no process can write to a source of output.
 
-        If the thread was not started, do nothing.
+        The program ``tee`` waits in the same way. If ``begin`` has not started a thread, do nothing.
         """
         if self._done is None:
             return
@@ -274,7 +283,7 @@ class OutputRelay:
 
 
 def _relay(source: int, sink: int) -> bool:
-    """Relay the output that has arrived; return whether more may come. If the sink is gone, drop the output."""
+    """Copy the output that has arrived; return whether more may come. If the sink is closed, drop the output."""
     try:
         data = os.read(source, _CHUNK)
     except OSError:  # EIO: the last writer has closed the terminal
@@ -289,7 +298,7 @@ _SILENT_S = 3.0
 
 
 class DeviceRelay(LineReader):
-    """Passes the lines of the helper that reads devices on to the journal. Runs in the sampler."""
+    """Writes the lines of a helper process to the journal. The helper reads GPUs and NPUs. Runs in the sampler."""
 
     def __init__(self, descriptor: int, write_line: WriteLine, start_ns: int) -> None:
         """Read from ``descriptor``. The recording began at ``start_ns`` (CLOCK_MONOTONIC)."""
@@ -298,12 +307,13 @@ class DeviceRelay(LineReader):
         self._write_line = write_line
         self._start_ns = start_ns
         self._sources = {"GPUs and NPUs": (0.0, 0.0)}
-        """Maps a kind of device to the time of the last reading, and to the time at which the next reading is due."""
+        """Maps a kind of device to a pair: the time of the last reading, and the time at which the next reading is due.
+        """
         self.columns: set[str] = set()
         """The columns of all readings so far."""
 
     def take(self, now_s: float) -> None:
-        """Write the lines that have arrived. Warn if the helper was killed."""
+        """Write the lines that have arrived to the journal. Warn if the helper was killed."""
         for text in self.lines():
             # a driver may print any text
             with suppress(ValueError, TypeError, KeyError, AttributeError):
@@ -334,7 +344,7 @@ class DeviceRelay(LineReader):
         self._write_line("warning", f"memory of {devices} is unknown from {now_s:.1f} s on: {reason}")
 
     def finish(self, end_s: float) -> None:
-        """Write the last lines. Warn if a driver has not answered for a while."""
+        """Write the last lines to the journal. Warn if a driver's reading is more than ``_SILENT_S`` seconds late."""
         if self.is_open:
             self.take(end_s)
         for source, (read_s, due_s) in self._sources.items():
@@ -355,7 +365,9 @@ class MarkWatch:
 
     _rests_until_ns = 0
     is_due = False
-    """Whether marks still need a sample. The next regular sample is then also the sample for these marks."""
+    """Whether there are marks for which no sample was taken yet. If so, the next regular sample is also the sample for
+    these marks.
+    """
 
     def __init__(self, path: str, sample: Callable[[], None]) -> None:
         """Watch an existing file. Raises OSError, or AttributeError on a system without inotify."""
