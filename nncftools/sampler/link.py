@@ -46,7 +46,10 @@ if TYPE_CHECKING:
     from nncftools.sampler.tree import WriteLine
 
     class Order(TypedDict):
-        """The order to make a recording, sent by the starter. The order is never written to a file."""
+        """The order to make a recording, from the starter (the process that started the sampler).
+
+        The order is never written to a file.
+        """
 
         plan: PlanFields
         argv: list[str]
@@ -54,20 +57,25 @@ if TYPE_CHECKING:
         marks: str | None
         """The path of the marks log. Any write to this file triggers a sample. None if there is no marks log."""
         blocked: list[int]
-        """The signals that were blocked in the starter. They must be blocked in the command."""
+        """The signals that were blocked in the process that started the sampler. They must be blocked in the command.
+        """
         ignored: list[int]
-        """The signals that the starter ignored. The command must ignore these signals, the sampler must not."""
+        """The signals that the process that started the sampler ignored. The command must ignore these signals, but the
+        sampler must not.
+        """
         descriptors: int | None
-        """The soft limit of open files for the command. None if the starter has not raised the limit."""
+        """The soft limit of open files for the command. None if the process that started the sampler has not raised the
+        limit.
+        """
         relays: list[tuple[int, int]]
-        """Pairs ``(source, sink)`` of descriptors. If the starter is killed, the sampler copies the command's output
-        from the source to the sink.
+        """Pairs ``(source, sink)`` of descriptors. If the process that started the sampler is killed, the sampler
+        copies the command's output from the source to the sink.
         """
         devices: int | None
         """The descriptor of the pipe from the helper that reads GPUs and NPUs. None if there is no helper."""
         detached: bool
-        """Whether the sampler records the starter. If so, the sampler is not a child of the starter, and ends when the
-        starter ends.
+        """Whether the sampler records the process that started it. If so, the sampler is not a child of this process,
+        and ends when this process ends.
         """
 
 
@@ -139,7 +147,7 @@ class Link(LineReader):
         return message
 
     def order(self) -> Any:  # noqa: ANN401 — an Order, as JSON has it
-        """Wait for the order. Raises EOFError if the starter ends before sending an order."""
+        """Wait for the order. Raises EOFError if the process that started the sampler ends before sending an order."""
         order = self.next_message()
         if order is None:
             raise EOFError("the starter is gone")
@@ -147,7 +155,7 @@ class Link(LineReader):
         return order
 
     def send(self, key: str, value: object = True) -> None:  # noqa: FBT002 — JSON's true, for a key without a value
-        """Send the message ``{key: value}``. Do nothing if the starter is gone."""
+        """Send the message ``{key: value}``. Do nothing if the other process is gone."""
         with suppress(OSError):
             write_all(self._outgoing, encode_line({key: value}))
 

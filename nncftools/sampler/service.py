@@ -332,7 +332,10 @@ class Recording:
         return self._source.alive(now_s)
 
     def _spawn(self) -> None:
-        """Start the command, and send the PID to the starter before anything can fail. Raises OSError."""
+        """Start the command, and send the PID to the process that started the sampler, before anything can fail.
+
+        Raises OSError.
+        """
         if self._order["descriptors"] is not None:
             set_descriptor_limit(self._order["descriptors"])
         argv = [word.encode("latin-1") for word in self._order["argv"]]
@@ -433,7 +436,10 @@ class Recording:
                 self._status = status
 
     def _listen(self) -> None:
-        """Read the starter's messages. If the starter is gone, relay the output, or end a detached recording."""
+        """Read the messages of the starter (the process that started the sampler).
+
+        If the starter is gone, relay the output, or end a detached recording.
+        """
         for message in self._starter.messages():
             if link.SIGNAL in message:
                 self._take_signal(message[link.SIGNAL], self._forwarder.note_theirs)
@@ -511,7 +517,7 @@ class Recording:
         self._write_end({**end, "sampler": sampler})
 
     def _write_end(self, end: dict[str, object]) -> None:
-        """Write the journal's last line, and send this line to the starter.
+        """Write the journal's last line, and send this line to the process that started the sampler.
 
         If the disk is full, also send the lines that could not be written.
         """

@@ -61,7 +61,10 @@ class Signals:
     """Notes the signals that arrive, and ends a sleep when a signal arrives."""
 
     def __init__(self, blocked: Sequence[int] = ()) -> None:
-        """Catch all signals. Only the signals in ``blocked`` stay blocked, because the starter blocks these signals."""
+        """Catch all signals.
+
+        Only the signals in ``blocked`` stay blocked, as in the process that started the sampler.
+        """
         self._arrived: list[int] = []
         self.ready: list[int] = []
         """The descriptors that were readable after the last sleep."""

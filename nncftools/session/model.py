@@ -473,7 +473,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileRead(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was open for reading while the process read many bytes."""
+    """A file that a process had open for reading while the processes of the run read many bytes."""
 
     path: str
     size: Size
