@@ -60,8 +60,8 @@ if TYPE_CHECKING:
         """The signals that were blocked in the process that started the sampler. They must be blocked in the command.
         """
         ignored: list[int]
-        """The signals that the process that started the sampler ignored. The command must ignore these signals, but the
-        sampler must not.
+        """The signals that were ignored in the process that started the sampler. The command must ignore these signals,
+        but the sampler must not.
         """
         descriptors: int | None
         """The soft limit of open files for the command. None if the process that started the sampler has not raised the
