@@ -32,7 +32,7 @@ _UNLIMITED = 1 << 62
 
 
 class ControlGroup:
-    """A control group that counts memory."""
+    """A control group for which the kernel counts memory."""
 
     def __init__(self, folder: str, top: str, *, is_v2: bool) -> None:
         self.folder = folder
@@ -128,13 +128,13 @@ class Hierarchies:
         self._mounts = [line.split() for line in lines]
 
     def group_of(self, pid: int) -> ControlGroup | None:
-        """Return the group that a process's memory is charged to. None if the files of the group may not be read."""
+        """Return the group that a process's memory is charged to. None if there is no group with readable files."""
         return self.group_named(read_small_file(f"{self._root}/{pid}/cgroup"))
 
     def group_named(self, cgroup: bytes) -> ControlGroup | None:
         """Return the group that is named in ``cgroup``, the content of a file ``/proc/PID/cgroup``.
 
-        None if there is no group, or the files of the group may not be read.
+        None if there is no group, or if the files of the group are not readable.
         """
         v1 = v2 = None
         for line in cgroup.decode(errors="surrogateescape").splitlines():
@@ -165,7 +165,10 @@ class Hierarchies:
 
 
 def _unescape(path: str) -> str:
-    """Return a path from mountinfo without octal escapes: these stand for blanks and backslashes (proc(5))."""
+    """Return a path from mountinfo, with octal escapes replaced.
+
+    The escapes stand for blanks and backslashes (proc(5)).
+    """
     raw = path.encode(errors="surrogateescape").decode("unicode_escape")
     return raw.encode("latin-1").decode(errors="surrogateescape")
 
@@ -179,11 +182,11 @@ limits early.
 """
 _RLIMITS = {b"Max address space": ADDRESS_SPACE, b"Max data size": DATA}
 _SOFT = 26
-"""The column of ``/proc/PID/limits`` at which the soft limit begins, after the longest name (proc(5))."""
+"""In ``/proc/PID/limits``, the name of a limit takes this many characters. The soft limit follows (proc(5))."""
 
 
 class LimitWatch:
-    """Writes memory limits to the journal, and the number of processes that the kernel kills in each group."""
+    """Writes two kinds of lines to the journal: memory limits, and how many processes the kernel killed in a group."""
 
     _checked_s = 0.0
 
@@ -194,7 +197,9 @@ class LimitWatch:
         """Maps a process to the RSS in pages at which the limits are read again."""
         self._written: set[Limit] = set()
         self._kills: dict[str, int | None] = {}
-        """Maps the folder of a group to the number of processes that the kernel had killed at the last check."""
+        """Maps the folder of a group to the number of processes that the kernel had killed in the group, as last read.
+        None if unknown.
+        """
         self._after_s = _FIRST_S
 
     def look(self, restless: Iterable[Process]) -> list[Process]:
@@ -208,7 +213,7 @@ class LimitWatch:
         return doubled
 
     def look_again(self, processes: Iterable[Process], now_s: float) -> float:
-        """Read the limits of the largest process; return the time of the next call."""
+        """Read the limits of the process with the largest RSS; return the time at which to call this method again."""
         again_s = now_s + self._after_s
         self._after_s = min(_EVERY_S, 4 * self._after_s)
         largest = max(processes, key=lambda process: process.rss, default=None)
@@ -217,9 +222,9 @@ class LimitWatch:
         return again_s
 
     def _read(self, process: Process, *, groups_too: bool = True) -> None:
-        """Read the limits of a process, and the limits of the control group if the group is new.
+        """Read the limits of a process, and the limits of the control group if they were never read before.
 
-        With ``groups_too``, also read the limits of a known group again (50 µs).
+        With ``groups_too``, read the limits of the group in any case. This takes 50 µs.
         """
         self._again_at[process] = max(_AGAIN_FROM, 2 * process.rss)
         try:

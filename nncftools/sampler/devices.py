@@ -5,11 +5,11 @@ waits for this process. When the sampler closes the pipe, this process ends, eve
 lines of JSON, and the sampler passes the lines on to the journal. Each line has a single key:
 
 - ``sources``: the names of all kinds of drivers that are read;
-- ``devices``: a reading, with the time ``t_ns`` (CLOCK_MONOTONIC), the source ``of``, the ``values`` by column, and
-  ``next_s``, the seconds until the next reading;
+- ``devices``: a reading. ``t_ns`` is the time (CLOCK_MONOTONIC), ``of`` is the kind of driver, ``values`` has a value
+  for each column, and ``next_s`` is the number of seconds until the next reading;
 - ``device``: the facts about a device;
 - ``warning``: a text for the user;
-- ``ended``: the source that is no longer read, and an error or an empty text.
+- ``ended``: the kind of driver that is no longer read, and the error. Without an error, the text is empty.
 
 ``Nvml`` reads NVIDIA's GPUs through the driver's ``libnvidia-ml.so.1`` (NVML API Reference Guide; nvml.h). A MIG
 instance counts as a device. ``CUDA_VISIBLE_DEVICES`` has no effect on NVML: devices are numbered by their PCI
@@ -125,10 +125,10 @@ def _end() -> None:
 def main(sampler: int, pid: int, children: int, *, is_detached: bool) -> None:
     """Read all sources until the sampler is gone.
 
-    ``sampler`` is the PID of the parent of the command and of orphans. If the recording is attached to a running
-    process, ``sampler`` is 0 and ``pid`` is the PID of this process. ``children`` is 1 if descendants belong to the
-    run. With ``is_detached``, the measured program has started this process, so this process stops being a child of the
-    program.
+    ``sampler`` is the PID of the sampler, which is the parent of the command and of orphans. If the recording is
+    attached to a running process, ``sampler`` is 0, and ``pid`` is the PID of the attached process. ``children`` is 1
+    if descendants belong to the run. With ``is_detached``, the measured program has started this helper process, so the
+    helper stops being a child of the program.
     """
     if is_detached:
         detach()
@@ -163,7 +163,7 @@ def main(sampler: int, pid: int, children: int, *, is_detached: bool) -> None:
 
 LIBRARY = "libnvidia-ml.so.1"
 FOR_TESTS = "NNCF_TOOLS_NVML"
-"""The environment variable with the path of a library to load instead. Only tests set the variable."""
+"""The environment variable with the path of a library to load in place of NVIDIA's. Only tests set the variable."""
 _SUCCESS = 0
 _NOT_SUPPORTED = 3
 _NO_PERMISSION = 4
@@ -174,7 +174,9 @@ _FULL_LOAD = 100
 _TEXT = 96
 _MOST_ENTRIES = 4096
 _MOST_DEVICES = 64
-"""The limits of ``_MOST_ENTRIES`` processes and ``_MOST_DEVICES`` devices hold even if a driver reports more."""
+"""At most this many GPUs (or MIG instances of a GPU) are read, and at most ``_MOST_ENTRIES`` processes of each, even if
+the driver reports more.
+"""
 _ENTRY = struct.Struct("IQ")
 """The first two fields of ``nvmlProcessInfo_t`` in each version: the PID and the bytes."""
 _SIZES = (16, 24, 32)
@@ -191,7 +193,7 @@ _FIRST_NAMESPACE = "pid:[4026531836]"
 """
 NOT_TOLD = "the driver does not report the memory of a process (WSL, MIG and some containers)"
 OF_HOST = "the driver reports PIDs of the host, and these are unknown in this container"
-NOT_NAMED = "the driver names no process here (WSL and some containers)"
+NOT_NAMED = "the driver lists no processes here (WSL and some containers)"
 
 
 class _Memory(Structure):
@@ -351,7 +353,7 @@ class Nvml:
         return text.decode(errors="replace")
 
     def _call(self, function: str, *arguments: object) -> int:
-        """Call a function of the library; return the status. An older driver may lack the function."""
+        """Call a function of the library; return the status: ``_NO_FUNCTION`` if an older driver lacks the function."""
         try:
             status: int = getattr(self._library, function)(*arguments)
         except AttributeError:
@@ -447,9 +449,11 @@ class Drm:
         self._clients: dict[Client, str] = {}
         """Maps a client to the fdinfo file of any descriptor of the client."""
         self._seen: set[str] = set()
-        """All columns with values so far. If all clients of a column are gone, the value is 0."""
+        """The columns that have had a value so far. If no client of a column is left, the value is 0."""
         self._unreported: dict[str, None] = {}
-        """The columns of devices whose driver does not report the memory of a process. The values are None."""
+        """The memory columns of devices whose driver does not report the memory of a process. Each value is None
+        (unknown).
+        """
         self._busy: dict[str, tuple[int, int]] = {}
 
     def begin(self, _: WatchedRun) -> bool:
@@ -521,7 +525,10 @@ class Drm:
         return contents
 
     def _note_unreported(self, device: str, run: WatchedRun) -> None:
-        """Warn once for each device whose driver does not report memory: old drivers, and some without fdinfo."""
+        """Warn once for each device whose driver does not report the memory of a process.
+
+        Old drivers do not report the memory, and some drivers have no fdinfo.
+        """
         column = f"device_memory@{device}"
         if self._seen.isdisjoint((column, f"{column}.system")) and column not in self._unreported:
             self._unreported[column] = None

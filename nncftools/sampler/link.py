@@ -1,10 +1,11 @@
 """The messages between starter and sampler: JSON Lines through two pipes that no other process can reach.
 
-The starter sends the order first, and later these messages:
+The sampler is the process that makes a recording, and the starter is the process that has started the sampler. The
+starter first sends the order (``Order``), and later these messages:
 
 - ``{"signal": N}``: the starter has received the signal N;
-- ``{"release": FD}``: the starter no longer reads the source FD of a relay;
-- ``{"answer": true}``: all signals that the starter received before ``ask`` have been sent;
+- ``{"release": FD}``: the starter no longer relays the command's output from the descriptor FD;
+- ``{"answer": true}``: all signals that the starter received before the message ``ask`` have been sent;
 - ``{"stop": true}``: the recording must end.
 
 When the starter is gone, this pipe is closed. The sampler then relays the command's output, so that the command keeps a
@@ -45,28 +46,36 @@ if TYPE_CHECKING:
     from nncftools.sampler.tree import WriteLine
 
     class Order(TypedDict):
-        """The order to make a recording, sent by the starter. The order is never written to a file."""
+        """The order to make a recording, from the starter (the process that started the sampler).
+
+        The order is never written to a file.
+        """
 
         plan: PlanFields
         argv: list[str]
         """The words of the command. They are decoded as latin-1, because the words may contain any bytes."""
         marks: str | None
-        """The path of the marks log. Any write to this file triggers a sample."""
+        """The path of the marks log. Any write to this file triggers a sample. None if there is no marks log."""
         blocked: list[int]
-        """The signals that were blocked in the starter. They must be blocked in the command."""
+        """The signals that were blocked in the process that started the sampler. They must be blocked in the command.
+        """
         ignored: list[int]
-        """The signals that the starter ignored. The command must ignore these signals, the sampler must not."""
+        """The signals that were ignored in the process that started the sampler. The command must ignore these signals,
+        but the sampler must not.
+        """
         descriptors: int | None
-        """The soft limit of open files for the command. None if the starter has not raised the limit."""
+        """The soft limit of open files for the command. None if the process that started the sampler has not raised the
+        limit.
+        """
         relays: list[tuple[int, int]]
-        """Pairs ``(source, sink)`` of descriptors. If the starter is killed, the sampler copies the command's output
-        from the source to the sink.
+        """Pairs ``(source, sink)`` of descriptors. If the process that started the sampler is killed, the sampler
+        copies the command's output from the source to the sink.
         """
         devices: int | None
         """The descriptor of the pipe from the helper that reads GPUs and NPUs. None if there is no helper."""
         detached: bool
-        """Whether the sampler records the starter. If so, the sampler is not a child of the starter, and ends when the
-        starter ends.
+        """Whether the sampler records the process that started it. If so, the sampler is not a child of this process,
+        and ends when this process ends.
         """
 
 
@@ -118,7 +127,7 @@ class LineReader:
 
 
 class Link(LineReader):
-    """The sampler's ends of the two pipes."""
+    """The sampler's ends of the two pipes to the starter (the process that started the sampler)."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         """Read from ``incoming``, and write to ``outgoing``. The command inherits neither descriptor."""
@@ -138,7 +147,7 @@ class Link(LineReader):
         return message
 
     def order(self) -> Any:  # noqa: ANN401 — an Order, as JSON has it
-        """Wait for the order. Raises EOFError if the starter ends before sending an order."""
+        """Wait for the order. Raises EOFError if the process that started the sampler ends before sending an order."""
         order = self.next_message()
         if order is None:
             raise EOFError("the starter is gone")
@@ -146,7 +155,7 @@ class Link(LineReader):
         return order
 
     def send(self, key: str, value: object = True) -> None:  # noqa: FBT002 — JSON's true, for a key without a value
-        """Send the message ``{key: value}``. Do nothing if the starter is gone."""
+        """Send the message ``{key: value}``. Do nothing if the other process is gone."""
         with suppress(OSError):
             write_all(self._outgoing, encode_line({key: value}))
 
@@ -156,7 +165,7 @@ class Link(LineReader):
 
 
 class StarterLink(Link):
-    """The starter's ends of the two pipes."""
+    """The ends of the two pipes to the sampler, in the starter (the process that started the sampler)."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         super().__init__(incoming, outgoing)
@@ -168,7 +177,8 @@ class StarterLink(Link):
     def opened(cls) -> Iterator[tuple[StarterLink, tuple[int, int]]]:
         """Open both pipes; yield the starter's link, and the pair of descriptors for the sampler.
 
-        After the ``with`` block, close the sampler's descriptors. After an exception, close the starter's link, too.
+        At the end of the ``with`` block, the sampler's descriptors are closed. After an exception, the starter's link
+        is closed, too.
         """
         theirs_in, ours_out = map(above_standard, os.pipe())
         ours_in, theirs_out = map(above_standard, os.pipe())
@@ -191,7 +201,8 @@ class StarterLink(Link):
     def send_message(self, key: str, value: object = True) -> bool:  # noqa: FBT002 — JSON's true
         """Send a message; return whether the sampler is still there.
 
-        If a long order still fills the pipe, wait up to a second: the sampler may be stopped. Then drop the message.
+        If a long order still fills the pipe, wait up to a second, because the sampler may be stopped (SIGSTOP). If the
+        pipe is still full, drop the message.
         """
         try:
             has_room(self._outgoing, _ROOM_WITHIN_MS)
@@ -225,9 +236,10 @@ class StarterLink(Link):
 
 
 class OutputRelay:
-    """Relays the command's output when the starter is gone.
+    """Relays the command's output when the starter (the process that started the sampler) has ended.
 
-    Until then, the open descriptors keep the command's terminals and pipes alive.
+    Before that, the starter itself relays the output, and the descriptors that are open here keep the command's
+    terminals and pipes alive.
     """
 
     _done: _thread.LockType | None = None
@@ -235,12 +247,17 @@ class OutputRelay:
     def __init__(self, relays: Sequence[tuple[int, int]]) -> None:
         """Keep pairs ``(source, sink)`` of descriptors. The command inherits none of these descriptors."""
         self.relays = dict(relays)
-        """Maps a source to the sink. A source without a writer is removed."""
+        """Maps a source (the descriptor from which the output is read) to the sink (the descriptor to which the output
+        is written). A source is removed when no process can write to the source any more.
+        """
         for descriptor in (*self.relays, *self.relays.values()):
             os.set_inheritable(descriptor, False)
 
     def release(self, source: int) -> None:
-        """Close a source that the starter has closed, and the sink, so that the command notices the end."""
+        """Close a source and its sink, so that the command notices the end.
+
+        The process that started this one has closed the same source before.
+        """
         sink = self.relays.pop(source, None)
         if sink is not None:
             os.close(source)
@@ -254,9 +271,9 @@ class OutputRelay:
             _thread.start_new_thread(self._run, (self._done,))
 
     def finish(self) -> None:
-        """Close standard output and error, and wait until no source has a writer, as ``tee`` does.
+        """Close standard output and error of this process. Then wait until no process can write to a source of output.
 
-        If the thread was not started, do nothing.
+        The program ``tee`` waits in the same way. If ``begin`` has not started a thread, do nothing.
         """
         if self._done is None:
             return
@@ -274,7 +291,7 @@ class OutputRelay:
 
 
 def _relay(source: int, sink: int) -> bool:
-    """Relay the output that has arrived; return whether more may come. If the sink is gone, drop the output."""
+    """Copy the output that has arrived; return whether more may come. If the sink is closed, drop the output."""
     try:
         data = os.read(source, _CHUNK)
     except OSError:  # EIO: the last writer has closed the terminal
@@ -289,7 +306,7 @@ _SILENT_S = 3.0
 
 
 class DeviceRelay(LineReader):
-    """Passes the lines of the helper that reads devices on to the journal. Runs in the sampler."""
+    """Writes the lines of a helper process to the journal. The helper reads GPUs and NPUs. Runs in the sampler."""
 
     def __init__(self, descriptor: int, write_line: WriteLine, start_ns: int) -> None:
         """Read from ``descriptor``. The recording began at ``start_ns`` (CLOCK_MONOTONIC)."""
@@ -298,12 +315,13 @@ class DeviceRelay(LineReader):
         self._write_line = write_line
         self._start_ns = start_ns
         self._sources = {"GPUs and NPUs": (0.0, 0.0)}
-        """Maps a kind of device to the time of the last reading, and to the time at which the next reading is due."""
+        """Maps a kind of device to a pair: the time of the last reading, and the time at which the next reading is due.
+        """
         self.columns: set[str] = set()
         """The columns of all readings so far."""
 
     def take(self, now_s: float) -> None:
-        """Write the lines that have arrived. Warn if the helper was killed."""
+        """Write the lines that have arrived to the journal. Warn if the helper was killed."""
         for text in self.lines():
             # a driver may print any text
             with suppress(ValueError, TypeError, KeyError, AttributeError):
@@ -334,7 +352,7 @@ class DeviceRelay(LineReader):
         self._write_line("warning", f"memory of {devices} is unknown from {now_s:.1f} s on: {reason}")
 
     def finish(self, end_s: float) -> None:
-        """Write the last lines. Warn if a driver has not answered for a while."""
+        """Write the last lines to the journal. Warn if a driver's reading is more than ``_SILENT_S`` seconds late."""
         if self.is_open:
             self.take(end_s)
         for source, (read_s, due_s) in self._sources.items():
@@ -355,7 +373,9 @@ class MarkWatch:
 
     _rests_until_ns = 0
     is_due = False
-    """Whether marks still need a sample. The next regular sample is then also the sample for these marks."""
+    """Whether there are marks for which no sample was taken yet. If so, the next regular sample is also the sample for
+    these marks.
+    """
 
     def __init__(self, path: str, sample: Callable[[], None]) -> None:
         """Watch an existing file. Raises OSError, or AttributeError on a system without inotify."""

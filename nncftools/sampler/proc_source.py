@@ -38,16 +38,16 @@ _DETAILS_EVERY_S = 1.0
 """The names and the high-water marks of all processes are read at this interval. This takes 20 µs a process."""
 _OCCASIONAL_EVERY_S = 1.0
 _AFTER_END_S = 0.25
-"""If a process ends, the occasional probes are read after this pause. Further ends during the pause cause no further
-readings.
+"""When a process has ended, the occasional probes (free space, killed processes) are read after this pause. If more
+processes end during the pause, the probes are still read only once.
 """
 _TWO_SAMPLES_S = 0.0009
-"""A new process is counted or left out only after this time. Two samples for marks may be closer together, and a child
-of vfork(2) may not reach exec between them.
+"""A new process must have this age before the sampler decides whether to include its memory in the sums. Marked
+operations can cause two samples within a shorter time, in which a child of vfork(2) may not reach exec.
 """
 _LATE_S = 0.001
-"""If a sample takes longer, the journal notes the delay: the sample may show memory of a later time. Causes are a busy
-machine, or many processes.
+"""If a sample takes longer, the journal notes the delay, because the memory was read later than the time of the sample.
+Causes are a busy machine, or many processes.
 """
 _EXEC_WITHIN_S = 0.03
 """A forked copy is not counted before this age, because exec usually follows fork immediately."""
@@ -84,7 +84,7 @@ class Schedule:
 
 
 class Stillness:
-    """Keeps the content of all files of a tree, to find out whether the next sample is equal to the last sample."""
+    """Keeps the content of a tree's ``/proc`` files, to find out whether the next sample equals the last sample."""
 
     _changes = 0
 
@@ -126,7 +126,8 @@ class Rows:
         """Create a probe from each class in ``probes``, for the columns of ``plan`` and the command ``pid``."""
         process_probes = [probe for probe in probes if probe.kind == PROCESS]
         self.files = [probe.file for probe in process_probes]
-        """The names of the files that each process keeps open, in the order of ``of_processes``."""
+        """The names of the files that are kept open for each process, in the order of the probes in ``of_processes``.
+        """
         self.of_processes = [probe(slot) for slot, probe in enumerate(process_probes)]
         self._slow = [probe(plan.slow_share) for probe in probes if probe.kind == SLOW]
         self._system = [probe(root, pid) for probe in probes if probe.kind == SYSTEM]
@@ -231,7 +232,9 @@ class ProcSource:
         self._still = Stillness()
         self._row: list[float | None] = []
         self._young: list[tuple[float, Process]] = []
-        """The processes that may not have called exec yet: ``(found_s, process)``."""
+        """Pairs ``(found_s, process)`` for processes that have possibly not called exec yet. ``found_s`` is the time
+        when the process was found.
+        """
         self._just_counted: list[Process] = []
         process = self.tree.add(pid)
         if process is not None:
@@ -242,8 +245,8 @@ class ProcSource:
     def sample(self, now_s: float, *, for_mark: bool = False) -> Sequence[float | None]:
         """Return a value for each column. ``now_s`` is the time since the session's start.
 
-        With ``for_mark``, an operation has begun or ended: read the high-water marks of all processes, and record the
-        memory of each process.
+        ``for_mark`` means that an operation has begun or ended. In this case, also read the high-water marks of all
+        processes, and record the memory of each process.
         """
         begun_s = time.monotonic()
         if for_mark:
@@ -288,7 +291,7 @@ class ProcSource:
             self._schedule.run(now_s)
 
     def _read_memory(self, now_s: float, begun_s: float, *, for_mark: bool) -> None:
-        """Read high-water marks, kinds of memory and limits of the processes that had page faults."""
+        """Read more about the processes that had page faults: high-water marks, kinds of memory, exec and limits."""
         processes = self.tree.processes
         restless = self._stat.restless
         all_marks = for_mark or self._schedule.is_due(self._write_details, now_s)
@@ -330,7 +333,7 @@ class ProcSource:
         return now_s + _DETAILS_EVERY_S
 
     def _settle(self, now_s: float) -> None:
-        """Decide whether each new process is counted, is left out, or has to wait until exec."""
+        """Decide about each new process: include its memory in the sums, leave the process out, or wait until exec."""
         still_young = []
         for found_s, process in self._young:
             if now_s - found_s < _TWO_SAMPLES_S or not (process.counted or self._has_own_memory(process)):

@@ -1,9 +1,9 @@
 """The journal's records of single processes: identity, memory, end, and the files that the processes read.
 
 - ``ProcessRecords``: name, command, parent, start and end.
-- ``FilesRead``: the files that the processes read. Pages of these files are in the page cache. With less memory, a file
-  that is read twice is loaded from storage twice. A thread looks at the open files, because a file on a network may not
-  answer.
+- ``FilesRead``: the files that the processes read. Pages of these files are in the page cache. If memory is too small
+  for the page cache, a file that is read twice is loaded from storage twice. A thread looks at the open files, because
+  a file on a network may not answer.
 - ``HighWaterMarks``: when the high-water mark of a process rose (VmHWM, proc(5)). The mark shows a peak that came and
   went between two samples, but not the time of the peak. So each sample reads the marks that may have risen, and a rise
   is recorded with the times of two readings. Marks are never reset (``clear_refs``), because the program would see the
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def find_barriers(process: Process) -> list[str]:
     """Return the reasons why a process cannot write to the marks log: ``user``, ``root`` or ``clock``.
 
-    The user, the root folder or the clock of the process is different from ours.
+    The user, the root folder or the clock of the process is different from the sampler's.
     """
     barriers = []
     if process.read_user() not in {None, 0, os.geteuid()}:
@@ -78,15 +78,15 @@ class ProcessRecords:
         self._write_line("process", {**self._describe(process), **facts})
 
     def discard(self, process: Process) -> None:
-        """Remove a process that is the detached sampler of another program, and mark the record as left out."""
+        """Remove the detached sampler of another program from the tree, and mark its record as left out."""
         self._tree.remove(process)
         self._write_line("process", {"id": process.number, "left_out": True})
 
     def update_identity(self, process: Process, *, at_end: bool = False) -> None:
         """Read the name again, and record a change: before exec, a process has the name of the parent.
 
-        The reasons why the process cannot write to the marks log are looked up only once for each program and at the
-        end, because this takes 25 µs.
+        The reasons why the process cannot write to the marks log are looked up only for each new program and at the end
+        of the recording, because this takes 25 µs.
         """
         if not process.alive:
             return
@@ -163,7 +163,7 @@ def _list_figures(process: Process) -> dict[str, object]:
 
 
 _MUCH = 16 << 20
-"""Between two looks at the open files, the processes read at least this many bytes."""
+"""The open files are read again when the processes have read at least this many more bytes."""
 _SHARE = 100
 """The pause after a look at the open files lasts at least this many times the CPU time of the look, and at least
 ``SOONEST_S``.
@@ -175,10 +175,10 @@ _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 
 
 class FilesRead:
-    """Looks at the open files of the largest processes, and writes new files to the journal."""
+    """Looks at the open files of the largest processes. Writes new files, and files that have grown, to the journal."""
 
     is_due = False
-    """Whether the processes have read much since the last look."""
+    """Whether the processes have read at least ``_MUCH`` bytes since the last look at the open files."""
     _again_s = 0.0
     _running = False
 
@@ -262,17 +262,18 @@ def _is_opened_to_read(fdinfo: str) -> bool:
 _MOST_READ = 2
 """A sample reads at most this many high-water marks, because a reading takes 8 µs."""
 LARGEST_FAULT = PAGE // 8
-"""A page fault maps at most this many pages, a huge page. A page table has an entry of 8 bytes for each of these pages.
+"""A page fault maps at most this many pages (the size of a huge page). A page table has this many entries: a table
+fills a page, and an entry has 8 bytes.
 """
 _SMALLEST_RISE = 256 * 1024
 _RISE_SHARE = 1000
-"""A high-water mark is recorded if the mark is above all samples by more than 1 / 1,000, and by more than
-``_SMALLEST_RISE``.
+"""A high-water mark is recorded if the mark is above the RSS of the process in all samples by more than 1 / 1,000, and
+by more than ``_SMALLEST_RISE`` bytes.
 """
 
 
 class HighWaterMarks:
-    """Reads the high-water marks of a tree, and records each mark that rose above all samples."""
+    """Reads the high-water marks of a tree, and records each mark that is above the process's RSS in all samples."""
 
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
@@ -383,7 +384,7 @@ def _read_mark(process: Process) -> bool:
 
 
 def _keep_if_risen(process: Process) -> bool:
-    """If the last reading of the high-water mark is a new maximum, keep the mark. Return whether this is so."""
+    """Store the last reading of the high-water mark if the reading is a new maximum; return whether it is."""
     if process.mark.size <= max(process.high_water_mark or 0, process.earlier_mark):
         return False
     process.high_water_mark = process.mark.size
@@ -394,7 +395,7 @@ _CHANGED = (1 << 20) // PAGE
 _CHANGED_SHARE = 256
 """RSS counts as changed if the difference is more than ``_CHANGED`` pages, and more than 1 / 256 of RSS."""
 _HIGHER = 1.005
-"""A sum is written if the sum is more than this many times the last written sum."""
+"""A sum of memory is written to the journal if the sum is more than this many times the last written sum."""
 
 
 class Floor:
@@ -414,7 +415,11 @@ class Floor:
         """
 
     def read(self, processes: Iterable[Process], restless: Iterable[Process], now_s: float) -> None:
-        """Read the processes whose RSS has changed much, and write the sum if the sum is a new maximum."""
+        """Read the memory of processes whose RSS has changed much.
+
+        If the sum over all processes is a new maximum, write the sum to the journal. ``restless`` are the processes
+        that had page faults since the previous sample.
+        """
         fresh = [process for process in processes if process.rss and process.kinds.is_new]
         changed = [process for process in restless if process.rss and _has_changed(process)]
         if not (fresh or changed):
@@ -446,7 +451,7 @@ class Floor:
             self._mapped[process.name] = kinds.file
 
     def _sum(self) -> int:
-        """Return the sum. Shared memory counts once: the largest size in any process."""
+        """Return the sum of anonymous and shared memory. Shared memory counts once: the largest size in any process."""
         return self._total + max(self._shared.values(), default=0)
 
     def ended(self, process: Process) -> None:
@@ -475,7 +480,7 @@ class Floor:
 
 
 def _has_changed(process: Process) -> bool:
-    """Return whether RSS has changed much since the memory was read. False if this sample has read the memory."""
+    """Return whether RSS has changed much since the kinds of memory were read. False if this sample has read them."""
     if process.kinds.is_new:
         return False
     change = _measure_change(process)
@@ -487,18 +492,20 @@ def _measure_change(process: Process) -> int:
 
 
 _MOST_CHANGES = 64
-"""A line of the journal has at most this many processes. If more processes have changed, no sizes are written."""
+"""A line of the journal has at most this many processes. If the RSS of more processes has changed, the line has no
+sizes.
+"""
 
 
 class HeldAtMarks:
-    """Writes the RSS of each process at the samples for marks, if RSS is different from the previous line."""
+    """Writes, at each sample for a mark, the RSS of each process whose RSS has changed since the previous line."""
 
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
         self._last: dict[Process, int] = {}
-        """RSS in pages at the previous sample."""
+        """Maps a process to RSS in pages at the previous sample."""
         self._highest: dict[Process, int | None] = {}
-        """The high-water marks that were known at the previous sample."""
+        """Maps a process to the high-water mark in bytes that was known at the previous sample. None if unknown."""
         self._written: dict[Process, int] = {}
 
     def begin(self, processes: Iterable[Process]) -> None:

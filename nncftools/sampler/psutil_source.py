@@ -1,7 +1,7 @@
 """macOS (and Linux, on request): the figures of a process tree, from psutil.
 
 Every sample reads the process table again. If a process ends between two samples, the last known figures of the process
-are kept, and later CPU time and I/O are lost.
+are kept. CPU time and I/O between the last sample and the end of the process are lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The main program of the sampler: a recording from the order to the journal's last line.
+"""The main program of the sampler, which receives the order for a recording, records, and writes the journal.
 
 - ``Loop`` keeps the deadlines of the samples, and counts missed deadlines. There is no other loop in the sampler.
 - ``Recording`` has the target, the source of the figures and the journal.
@@ -36,7 +36,7 @@ NANOSECONDS = 1_000_000_000
 
 
 class Loop:
-    """Calls ``tick`` on every deadline until ``step`` returns False: the run is over.
+    """Calls ``tick`` on every deadline. When ``step`` returns False, the run is over.
 
     Deadlines are multiples of the interval from the start. A deadline that has already passed is counted as missed, and
     there is no tick for this deadline later.
@@ -119,7 +119,10 @@ class Loop:
                 has_news = sleep(None)
 
     def _find_deadline(self, now_ns: int, beyond: int = 0) -> int:
-        """Return the number of the latest deadline that has passed, at most the last deadline plus ``beyond``."""
+        """Return the number of the latest deadline that has passed.
+
+        The result is at most the number of the last deadline of the recording, plus ``beyond``.
+        """
         number = (now_ns - self.start_ns) // self._interval_ns
         return number if self._last_deadline is None else min(number, self._last_deadline + beyond)
 
@@ -151,7 +154,10 @@ _UNSYNCHRONISED = 5
 
 
 def describe_start(at_ns: int) -> dict[str, Any]:
-    """Return the start of a recording for the session. ``at_ns`` is a time of CLOCK_MONOTONIC."""
+    """Return the start of a recording: UTC time, CLOCK_MONOTONIC, and the greatest error of the UTC time in seconds.
+
+    ``at_ns`` is the start on CLOCK_MONOTONIC, in nanoseconds.
+    """
     seconds, rest = divmod(time.time_ns() - (time.monotonic_ns() - at_ns), NANOSECONDS)
     utc = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06d}Z"
     return {"utc": utc, "monotonic_ns": at_ns, "utc_error_s": _read_utc_error()}
@@ -207,7 +213,10 @@ _PAUSE_S = 0.05
 
 
 def main(journal: int, incoming: int, outgoing: int) -> int:
-    """Make the recording that the starter orders. Return the exit status of the command, or 0 without a command."""
+    """Make the recording that the starter (the process that started the sampler) orders.
+
+    Return the exit status of the command, or 0 without a command.
+    """
     occupy_standard_descriptors()
     os.set_inheritable(journal, False)
     starter = Link(incoming, outgoing)
@@ -308,7 +317,10 @@ class Recording:
         return 0 if self._status is None else target.exit_code(self._status)
 
     def _begin(self) -> None:
-        """Open the source of figures, and write the columns of this source if the plan has other columns."""
+        """Open the source of figures.
+
+        If its columns differ from the planned columns, write its columns to the journal.
+        """
         self._source = self._open_source(self._pid)
         columns = self._source.columns
         if columns != self._plan.columns:
@@ -320,7 +332,10 @@ class Recording:
         return self._source.alive(now_s)
 
     def _spawn(self) -> None:
-        """Start the command, and send the PID to the starter before anything can fail. Raises OSError."""
+        """Start the command, and send the PID to the process that started the sampler, before anything can fail.
+
+        Raises OSError.
+        """
         if self._order["descriptors"] is not None:
             set_descriptor_limit(self._order["descriptors"])
         argv = [word.encode("latin-1") for word in self._order["argv"]]
@@ -360,10 +375,10 @@ class Recording:
         self._signals.watch(list(self._handlers))
 
     def _sleep(self, timeout_s: float | None) -> bool:
-        """Sleep until the time-out, a signal, or until a descriptor can be read.
+        """Sleep until a deadline or other work is due, a signal arrives, or a descriptor can be read.
 
-        The time-out is the first of these times: the next deadline, decision about a signal, work of the memory limit,
-        or poll. Return whether there is work besides sampling.
+        Other work is the decision about a signal, SIGKILL after the memory limit was exceeded, or the next check
+        whether the attached process still runs. Return whether there is work besides sampling.
         """
         if timeout_s is None or not self._is_calm:
             timeout_s = self._find_timeout(timeout_s)
@@ -421,7 +436,10 @@ class Recording:
                 self._status = status
 
     def _listen(self) -> None:
-        """Read the starter's messages. If the starter is gone, relay the output, or end a detached recording."""
+        """Read the messages of the starter (the process that started the sampler).
+
+        If the starter is gone, relay the output, or end a detached recording.
+        """
         for message in self._starter.messages():
             if link.SIGNAL in message:
                 self._take_signal(message[link.SIGNAL], self._forwarder.note_theirs)
@@ -450,7 +468,7 @@ class Recording:
             target.send_signal([self._pid], number)
 
     def _deliver_outside_group(self, number: int) -> None:
-        """Send a signal of our process group to the command, if the command has left the group.
+        """If the command has left our process group, pass a signal that the group has received on to the command.
 
         Without nncf-tools, the command would lead the group and would get the signal.
         """
@@ -471,7 +489,7 @@ class Recording:
             self._unwatch(self._devices.descriptor)
 
     def _close(self) -> None:
-        """Read the figures of the whole recording, at the end."""
+        """Read the final figures at the end of the recording: the duration, and the totals of the counters."""
         self._loop.close()
         duration_s = self._loop.elapsed_s()
         totals = zip(self._source.columns, self._source.close(duration_s), strict=True)
@@ -499,7 +517,7 @@ class Recording:
         self._write_end({**end, "sampler": sampler})
 
     def _write_end(self, end: dict[str, object]) -> None:
-        """Write the journal's last line, and send this line to the starter.
+        """Write the journal's last line, and send this line to the process that started the sampler.
 
         If the disk is full, also send the lines that could not be written.
         """

@@ -6,13 +6,13 @@ sampler does not ignore such signals, because the command would inherit an ignor
 signals with handlers that only note the signals, because exec resets a handler. A signal that was ignored from the
 start (nohup) stays ignored in all processes.
 
-The command line is the process of nncf-tools that started the sampler. ``SignalForwarder`` passes a signal on to the
-command if only the command line received the signal: the signal was meant for the command. A SIGTERM that only the
-sampler received is passed on, too.
+The starter is the process of nncf-tools that started the sampler. ``SignalForwarder`` passes a signal on to the
+command if only the starter received the signal: the signal was meant for the command. A SIGTERM that only the sampler
+received is passed on, too.
 
-The kernel signals all processes of a group at once. So if the command line reports a signal that does not arrive here
-within a moment, the signal was sent to the command line alone. If a signal arrives only here, waiting does not help,
-because the command line may be stopped, or may be loading a library. So the sampler asks, and the command line reports
+The kernel signals all processes of a group at once. So if the starter reports a signal that does not arrive in the
+sampler within a moment, the signal was sent to the starter alone. If a signal arrives only in the sampler, waiting does
+not help, because the starter may be stopped, or may be loading a library. So the sampler asks, and the starter reports
 all signals received before the answer.
 
 If a command has made a new process group, as ``timeout`` does, a signal to our group does not reach the command.
@@ -61,7 +61,10 @@ class Signals:
     """Notes the signals that arrive, and ends a sleep when a signal arrives."""
 
     def __init__(self, blocked: Sequence[int] = ()) -> None:
-        """Catch all signals. Only the signals in ``blocked`` stay blocked, because the starter blocks these signals."""
+        """Catch all signals.
+
+        Only the signals in ``blocked`` stay blocked, as in the process that started the sampler.
+        """
         self._arrived: list[int] = []
         self.ready: list[int] = []
         """The descriptors that were readable after the last sleep."""
@@ -99,7 +102,10 @@ class Signals:
 
 
 def wait_readable(descriptors: Sequence[int], timeout_s: float | None = None) -> list[int]:
-    """Wait until any of the descriptors can be read; return these descriptors. After the time-out, return none."""
+    """Wait until any of the descriptors can be read; return these descriptors.
+
+    Return an empty list after the time-out.
+    """
     if max(descriptors) < _SELECT_LIMIT:
         return select.select(descriptors, (), (), timeout_s)[0]
     poll = select.poll()  # poll accepts any descriptor, but waits only for whole milliseconds
@@ -120,8 +126,8 @@ def catch_all(handler: Callable[[int, FrameType | None], None]) -> None:
 
 
 SAME_WITHIN_S = 0.1
-"""A signal to the process group arrives in the sampler and in the command line within this time. If two equal signals
-are closer together, each process may have received only a single signal.
+"""A signal to the process group arrives in the sampler and in the starter (the process that started the sampler) within
+this time. If two equal signals are closer together, each process may have received only a single signal.
 """
 
 
@@ -134,32 +140,39 @@ class _Arrival:
         self.number = number
         self.at_s = at_s
         self.is_reported = is_reported
-        """Whether the command line received the signal, too."""
+        """Whether the starter (the process that started the sampler) received the signal, too."""
 
     def is_due(self, now_s: float) -> bool:
-        """Return whether the command line had enough time to report the signal."""
+        """Return whether the starter (the process that started the sampler) had enough time to report the signal."""
         return self.at_s + SAME_WITHIN_S <= now_s
 
 
 class SignalForwarder:
-    """Compares the signals that arrived here with the signals that the command line reports, and passes signals on."""
+    """Compares the signals that the sampler and the starter received, and passes signals on to the command.
+
+    The starter is the process of nncf-tools that started the sampler.
+    """
 
     _is_asking = False
-    """Whether the command line has been asked, and has not answered yet."""
+    """Whether the starter (the process that started the sampler) has been asked for signals, and has not answered yet.
+    """
 
     def __init__(
         self, deliver: Callable[[int], None], ask: Callable[[], None], group_signal: Callable[[int], object] = int
     ) -> None:
-        """``deliver`` sends a signal to the command. ``ask`` asks the command line for the signals received there.
+        """``deliver`` sends a signal to the command. ``ask`` asks the starter for the signals that arrived there.
 
-        ``group_signal`` is called with each signal that was sent to the whole process group.
+        The starter is the process that started the sampler. ``group_signal`` is called with each signal that was sent
+        to the whole process group.
         """
         self._deliver = deliver
         self._group_signal = group_signal
         self._ask = ask
         self._ours: list[_Arrival] = []
         self._theirs: list[tuple[int, float]] = []
-        """The signals that only the command line has received so far: ``(number, time)``."""
+        """The signals that only the starter (the process that started the sampler) has received so far: ``(number,
+        time)``.
+        """
 
     def note_ours(self, number: int, now_s: float) -> None:
         """Note a signal that arrived in the sampler."""
@@ -171,7 +184,7 @@ class SignalForwarder:
             self._group_signal(number)
 
     def note_theirs(self, number: int, now_s: float) -> None:
-        """Note a signal that the command line reported."""
+        """Note a signal that the starter (the process that started the sampler) reported."""
         same = [arrival for arrival in self._ours if arrival.number == number]
         if any(not arrival.is_reported for arrival in same):
             self._group_signal(number)
@@ -181,7 +194,10 @@ class SignalForwarder:
             self._theirs.append((number, now_s))
 
     def take_answer(self) -> None:
-        """Pass on a SIGTERM that only the sampler received. Forget all signals that the answer is about."""
+        """Take the starter's answer: pass on a SIGTERM that only the sampler received.
+
+        Forget all signals about which the starter (the process that started the sampler) was asked.
+        """
         self._is_asking = False
         asked = [arrival for arrival in self._ours if arrival.is_asked]
         self._ours = [arrival for arrival in self._ours if not arrival.is_asked]
@@ -190,20 +206,20 @@ class SignalForwarder:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a signal waits for a decision."""
+        """Whether the decision about any signal is still open: to pass the signal on to the command, or not."""
         return bool(self._ours or self._theirs)
 
     def remaining_s(self, now_s: float) -> float | None:
-        """Return the seconds until the next decision about a signal. None if no decision is due."""
+        """Return the seconds until the next decision whether to pass on a signal. None if no decision is planned."""
         since = [at_s for _, at_s in self._theirs]
         since += [arrival.at_s for arrival in self._ours if arrival.is_reported or not self._is_asking]
         return max(0.0, min(since) + SAME_WITHIN_S - now_s) if since else None
 
     def settle(self, now_s: float, *, alone: bool) -> None:
-        """Decide about all signals that arrived at least ``SAME_WITHIN_S`` ago.
+        """Decide whether the command gets the signals that arrived at least ``SAME_WITHIN_S`` ago.
 
-        The caller must have noted all signals that arrived before ``now_s``. With ``alone``, the command line is gone:
-        every signal that arrived here counts as sent to the group.
+        The caller must have noted all signals that arrived before ``now_s``. With ``alone``, the starter (the process
+        that started the sampler) is gone. Every signal that arrived in the sampler then counts as sent to the group.
         """
         due = [number for number, at_s in self._theirs if at_s + SAME_WITHIN_S <= now_s]
         self._theirs = self._theirs[len(due) :]
@@ -298,7 +314,7 @@ def _fork(argv: list[bytes], blocked: Sequence[int], ignored: Sequence[int]) -> 
 
 
 def _set_signals(blocked: Sequence[int], ignored: Sequence[int]) -> None:
-    """Set the actions and the mask of signals for the command. Blocked signals may arrive now."""
+    """Set the actions and the mask of signals for the command. Signals that ``_fork`` had blocked may arrive now."""
     for number in {*_RESET, *CAUGHT, *ignored}:
         if number in ignored:
             signal.signal(number, signal.SIG_IGN)

@@ -53,7 +53,7 @@ def read_all(descriptor: int) -> bytes:
 
 
 def read_small_file(file: str) -> bytes:
-    """Return the content of a small file. Empty if the file is gone, or may not be read."""
+    """Return the content of a small file. Empty if the file is gone, or is not readable."""
     try:
         with open(file, "rb", buffering=0) as content:
             return content.read()
@@ -74,7 +74,7 @@ def find_number(data: bytes, key: bytes) -> int | None:
 
 
 def find_size(data: bytes, key: bytes) -> int | None:
-    """Return the size in the line of a status file that contains ``key``, in bytes. None if the line is missing."""
+    """Return the size after ``key`` in the content of a status file, in bytes. None if the key is missing."""
     begin = data.find(key)
     if begin < 0:
         return None
@@ -90,13 +90,13 @@ class MemoryKinds:
     shmem = 0
     file = 0
     tables = 0
-    """The page tables. A control group charges page tables, too."""
+    """The size of the page tables. A control group charges page tables, too."""
     hugetlb = 0
     """The most memory in hugetlb pages so far. RSS does not contain these pages."""
     inherited: int | None = None
     """The anonymous memory that the process had from the parent at the fork. None before the first reading."""
     is_new = False
-    """True from a reading to the next call of ``own``."""
+    """Whether the memory was read after the last call of ``own``."""
 
     def take(self, status: bytes, rss: int, parents: int) -> None:
         """Parse the content of a status file. ``rss`` is RSS in pages.
@@ -118,7 +118,7 @@ class MemoryKinds:
             self.inherited = min(anon, parents)
 
     def own(self, rss: int, faults: int) -> int:
-        """Return the anonymous memory that the process does not share with the parent, and the page tables.
+        """Return the bytes of anonymous memory that the process does not share with the parent, plus the page tables.
 
         A forked copy owns the memory taken since the fork, and each page that was copied when the process wrote to the
         page. Each copy is a page fault that does not increase RSS.
@@ -146,7 +146,7 @@ DETACHED_NAME = "nncf-sampler"
 _STARTED = 19
 """The index of the start time among the words of stat after the name (proc(5))."""
 _OF_FILES = 3
-"""The index of the user for file access among the four users of a process (proc(5))."""
+"""The index of the user ID for file access among the four user IDs of a process (proc(5))."""
 _RESCANS = 2
 """The tree is scanned this many times after a change. In a single scan, the kernel may omit children from ``children``
 while others exit (proc(5)).
@@ -154,10 +154,10 @@ while others exit (proc(5)).
 
 
 def detach() -> None:
-    """Stop being a child of the starter, and begin a new session.
+    """Stop being a child of the starter, begin a new session, and take the name ``DETACHED_NAME``.
 
     The starter is the measured process. A child would be part of the tree, and the CPU time of the child would be added
-    to the starter's CPU time. The new name tells other recordings to leave this process out.
+    to the starter's CPU time. The name tells other recordings to leave this process out.
     """
     with suppress(OSError), open("/proc/self/comm", "w") as name:
         name.write(DETACHED_NAME)
@@ -184,7 +184,9 @@ class MarkReading:
     size = 0
     """The high-water mark in bytes. After exec, this is the mark of the new program."""
     sampled_s = 0.0
-    """The last time at which the high-water mark is known to have had this size. A larger mark rose after this time."""
+    """The last time at which the high-water mark is known to have had this size. If the mark is larger now, the mark
+    rose after this time.
+    """
     written: int | None = None
     """The high-water mark in the last record of the process."""
     still_from_s = 0.0
@@ -262,7 +264,7 @@ class Process:
         self.data: list[bytes | None] = [None] * len(files)
         """The content of each file at the last reading. If a file has not changed, the file is not parsed again."""
         self.parts: list[tuple[int, ...] | None] = [None] * len(files)
-        """The figures from each file. None if the file may not be read."""
+        """The figures from each file. None if the file is not readable."""
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             self.started_ticks = _parse_start(self.read(STAT))
@@ -286,7 +288,7 @@ class Process:
             self.sampled_to = self.sampled_to or self.common.samples
 
     def open(self, file: str, flags: int = os.O_RDONLY) -> int:
-        """Open a file of the process. Raises OSError if the process is gone or the file may not be read."""
+        """Open a file of the process. Raises OSError if the process is gone or the file is not readable."""
         try:
             return self._open(file, flags)
         except OSError as error:
@@ -301,7 +303,7 @@ class Process:
         return os.open(f"{self.path}/{file}", flags)
 
     def _keep(self, file: str, flags: int = os.O_RDONLY) -> int:
-        """Open a file, and return the descriptor. Return UNREADABLE if the file may not be read.
+        """Open a file, and return the descriptor. Return UNREADABLE if this process has no permission.
 
         Return UNKEPT if the file cannot be kept open: there are no free descriptors, or the number of the descriptor is
         too high. The kernel gives the lowest free number.
@@ -408,7 +410,7 @@ class Process:
                     _close(self.threads.pop(task))
 
     def keep_first_thread(self) -> None:
-        """From now on, yield only the children of the first thread. Called for the sampler.
+        """From now on, let ``children`` yield only the children of the first thread. Called for the sampler.
 
         The sampler's first thread starts the command, and gets all orphans (``find_alive_thread`` in the kernel's
         exit.c).

@@ -30,9 +30,9 @@ _LAUNCHERS = (
         "SLURM_STEP_ID",
     ),
 )
-"""Each launcher, with the variables for rank, number of ranks, rank on this machine, and job; and a variable that must
-exist (empty: none). The first match counts: if srun started torchrun or mpirun, a process has the variables of both
-launchers."""
+"""A tuple for each launcher: the name; the environment variables for rank, number of ranks, rank on this machine, and
+job; and a variable that must exist, or an empty text. The first match counts: if srun started torchrun or mpirun, a
+process has the variables of both launchers."""
 
 
 def read_rank(environment: Mapping[str, str]) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     """A frame of a Python stack."""
 
     function: str
-    """Name of the function, since Python 3.11 with the class: ``Model.forward``."""
+    """Name of the function. Since Python 3.11, the name includes the class: ``Model.forward``."""
     file: str
     line: Whole
 
@@ -42,13 +42,13 @@ class ThreadStacks(msgspec.Struct, frozen=True, array_like=True):
     IDs."""
     time_s: list[Seconds]
     stacks: list[Size | None]
-    """The thread's new stack at each time: an index in ``Snapshots.stacks``, or null for no stack."""
+    """For each time in ``time_s``, the thread's new stack: an index in ``Snapshots.stacks``, or null for no stack."""
     same: list[Size] = []
-    """The number of outer frames, at each time, whose call has gone on since the previous reading. Readings without a
-    change of the stack are not listed."""
+    """For each time in ``time_s``, the number of outer frames that are in the same call as at the previous reading.
+    Readings without a change of the stack are not listed."""
     still: list[Size] = []
-    """The number of the ``same`` frames, at each time, that have not moved: same instruction and variables. Empty in
-    older recordings."""
+    """For each time in ``time_s``, the number of outer frames that are unchanged since the previous reading: same call,
+    same instruction and same variables. Empty in older recordings."""
 
 
 class StackWindow(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ class RangeChange(msgspec.Struct, frozen=True, array_like=True):
     """New ranges as a flat list: first page, number of pages, first page, number of pages, … A page is 4 KiB."""
     went: list[Whole]
     heap: Whole = 0
-    """Size of malloc's heap and arenas in bytes. In older recordings, 0: the ranges may belong to the heap."""
+    """Size of malloc's heap and arenas in bytes. 0 in older recordings, whose ranges may be parts of the heap."""
 
 
 class WatchedProcess(msgspec.Struct, kw_only=True):
@@ -100,8 +100,8 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     inherited: Whole = 0
     """RSS of a forked copy at the first reading, including pages shared with the parent."""
     user: Whole | None = None
-    """ID of the user whose files the process opened. Null if unknown, or if the process may have had other files under
-    the same paths."""
+    """ID of the user with whose rights the process opened files. Null if unknown, or if the process had another root
+    folder or mount namespace, where a path may lead to another file."""
     is_native: bool = False
     """Whether memory rose although no file of a Python interpreter was mapped."""
     time_s: list[Seconds] = []
@@ -110,8 +110,8 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     shared: list[Whole] = []
     """The part of ``rss`` in pages of files and of shared memory. Empty in older recordings."""
     apart_s: list[Duration] = []
-    """The longest gap before each time between two RSS readings since the previous time. A rise cannot be located more
-    precisely."""
+    """For each time in ``time_s``, the longest gap between two RSS readings since the previous time. The time of a rise
+    is not known more precisely."""
     faults: list[PageFaults] = []
     ranges: list[RangeChange] = []
     """Changes of address ranges; only read after large changes of RSS."""
@@ -120,7 +120,7 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     """The time when Python reported that all code had run. After that, Python only clears modules."""
 
     def take_end_of_code(self, time_s: float, rss: int) -> None:
-        """Insert ``rss``, as the process itself read at the end of all code, and limit later sizes to ``rss``."""
+        """Insert the RSS that the process itself read when all code had run. Later sizes become at most ``rss``."""
         index = bisect_left(self.time_s, time_s)
         if rss > 0 and 0 < index < len(self.time_s):
             self.code_end_s = time_s
@@ -200,8 +200,8 @@ class Snapshots(msgspec.Struct, kw_only=True):
     stacks: list[list[Size]] = []
     """Each stack as a list of indexes of ``frames``, outermost first."""
     loops: list[Size] = []
-    """Indexes of frames with a loop that repeats a call with equal variables. The repeated calls look like a single
-    call."""
+    """Indexes of frames that make new calls in a loop while none of the frame's variables change. The calls look like a
+    single call."""
     processes: list[WatchedProcess] = []
     mappings: list[MappingsMoment] = []
     sources: dict[str, dict[Whole, str]] = {}
@@ -312,8 +312,8 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     process: Whole | None = None
     """The ``id`` of the process whose high-water mark proves the time of the peak. Null if a sample proves the time."""
     likely: Whole | None = None
-    """Best estimate of the peak: the high-water mark of a process plus the memory of the other processes in the samples
-    before and after. Null if not above ``low``."""
+    """Best estimate of the peak: the high-water mark of a process, plus the memory of the other processes in the
+    samples before and after the rise of this mark. Null if the estimate is not above ``low``."""
 
     @property
     def span_s(self) -> tuple[float, float] | None:
@@ -337,10 +337,10 @@ class Rise(msgspec.Struct, frozen=True, kw_only=True):
     high_water_mark: Size
     """The high-water mark at ``to_s``."""
     others: Whole = 0
-    """Certain lower bound of the memory of all other processes together, between ``from_s`` and ``to_s``."""
+    """Proven lower bound of the memory of all other processes together, between ``from_s`` and ``to_s``."""
     others_around: Whole = 0
-    """Smallest memory of all other processes in the samples before and after; a probable lower bound between these
-    samples."""
+    """Probable lower bound of the memory of all other processes: the sum, over these processes, of the smaller RSS in
+    the samples before and after the rise."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if ``to_s`` is before ``from_s``."""
@@ -376,7 +376,8 @@ class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of an estimated ``tree``, only in sessions of earlier versions: ``tree_low`` and ``tree_high``."""
     tree_high: Whole | None = None
     devices: dict[str, tuple[Whole, Whole]] | None = None
-    """Maps a device to the bytes that torch's allocator has in use, and the largest number so far. Null if not read."""
+    """Maps a device to a pair: the bytes that torch's allocator has in use, and the most bytes in use so far. Null if
+    not read."""
 
 
 class LimitReached(msgspec.Struct, frozen=True, kw_only=True):
@@ -472,7 +473,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileRead(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was open for reading while the process read many bytes."""
+    """A file that a process had open for reading while the processes of the run read many bytes."""
 
     path: str
     size: Size
@@ -522,8 +523,8 @@ class Process(msgspec.Struct, kw_only=True):
     """Whether the process was forked and did not call exec: such a process has the parent's command, and shares
     pages."""
     apart: list[str] = []
-    """Reasons why the process could not write to the marks log for some time: the process had another ``user``, another
-    ``root`` folder or another ``clock``."""
+    """Reasons why the process could not write to the marks log for some time: ``user``, ``root`` or ``clock``. The
+    user, the root folder or the clock of the process was different from the sampler's."""
     start_s: Seconds | None = None
     end_s: Seconds | None = None
     """End of the process; null if the process was still running at the end of the recording."""
@@ -541,8 +542,9 @@ class Process(msgspec.Struct, kw_only=True):
     high_water_mark: Size | None = None
     """Largest RSS of this process according to the kernel (VmHWM), read while the process was running."""
     high_water_limit: Size | None = None
-    """Upper bound of ``high_water_mark``: ``ru_maxrss``, perhaps of a child of the process, or from before a fork. In a
-    recording that was attached to the process: the high-water mark at the start of the recording."""
+    """Upper bound of ``high_water_mark``: ``ru_maxrss``, which may be the size of a child of the process, or of the
+    parent at the fork. In a recording that was attached to the process: the high-water mark at the start of the
+    recording."""
     hugetlb: Size | None = None
     """Largest size of the hugetlb pages, which are not part of RSS; null for none."""
     cpu_s: Seconds | None = None
@@ -569,10 +571,10 @@ class Process(msgspec.Struct, kw_only=True):
 
 
 UNFINISHED = "unfinished"
-"""``error`` of an operation that was still running when the process ended."""
+"""The value of ``error`` for an operation that was still running when the process ended."""
 END_UNKNOWN = "end unknown"
-"""``error`` of an operation whose end is unknown, because lines may be lost from the marks log. The operation ran at
-least until ``end_s``."""
+"""The value of ``error`` for an operation whose end is unknown, because lines may be lost from the marks log. The
+operation ran at least until ``end_s``."""
 
 
 class Mark(msgspec.Struct, kw_only=True):
@@ -634,7 +636,7 @@ class Mark(msgspec.Struct, kw_only=True):
 
 
 class SavedModel(msgspec.Struct, kw_only=True):
-    """A saved model, with facts about the compression from ``rt_info``."""
+    """A saved OpenVINO model, with facts about the compression. The facts are in the model's ``rt_info``."""
 
     path: str
     saved_s: Seconds
@@ -689,7 +691,7 @@ class RankRun(msgspec.Struct, kw_only=True):
     """The figures of one rank of a job. Times count from the start of the job."""
 
     name: str
-    """``rank 3``. If no launcher set the rank, the name of the recording."""
+    """Name such as ``rank 3``. If no launcher set the rank, the name of the recording."""
     rank: Rank | None = None
     host: Host = Host()
     start_s: Seconds
@@ -712,8 +714,9 @@ class HeldLine(TypedDict):
     to_s: Seconds
     """Start of this sample."""
     rss: list[list[Whole]] | None
-    """``[id, rss]`` or ``[id, rss, rss in the previous sample]`` for each process that changed since the previous line.
-    In older journals, smallest and largest RSS since ``from_s``. Null if too many processes changed."""
+    """``[id, rss]`` or ``[id, rss, further sizes …]`` for each process that changed since the previous line. Further
+    sizes are RSS in the previous sample and a new high-water mark. In older journals, the sizes are the smallest and
+    the largest RSS since ``from_s``. Null if too many processes changed."""
 
 
 class ExecLine(TypedDict):
@@ -741,7 +744,7 @@ class Unsaved:
         self.of_marks = HeldLines()
         """Journal lines that are needed to read the marks; empty after the marks were read."""
         self.figures: dict[object, tuple[Sequence[object], object]] = {}
-        """Cache of computed figures. Key: function; value: the inputs, and the result."""
+        """Cache of computed figures: ``{function: (inputs, result)}``."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Unsaved)
@@ -783,8 +786,8 @@ class SessionData(msgspec.Struct, kw_only=True):
     sampler: SamplerFacts
     samples: Samples
     from_zero: bool = False
-    """Whether memory counts from an unknown first sample, as in some logs of other tools. Only differences are known
-    then."""
+    """Whether all memory figures are differences from the first sample, because the memory at the first sample is
+    unknown. Some logs of other tools have only differences."""
     totals: dict[str, Whole | Figure | None] = {}
     """Final values of the counters, by metric."""
     peaks: dict[str, Peak] = {}

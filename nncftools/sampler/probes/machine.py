@@ -1,11 +1,11 @@
-"""Probes of the machine and of the command's surroundings.
+"""Probes of the machine, and of the command's control group and file systems.
 
 - ``/proc/meminfo``: memory in use on the whole machine (proc(5), in kB of 1,024 bytes).
 - The memory charged to a control group: ``memory.current`` (v2) or ``memory.usage_in_bytes`` (v1).
 - Signs that memory is short. ``/proc/pressure/memory`` has the stall time in microseconds (PSI,
   Documentation/accounting/psi.rst). ``/proc/vmstat`` counts pages and events of the machine (proc(5)). A v2 group has
   its own ``memory.pressure``, a v1 group has no such file.
-- The free space of file systems (statvfs(3)), now and at the lowest. A thread reads the free space, because a network
+- The current and the lowest free space of file systems (statvfs(3)). A thread reads the free space, because a network
   file system may not answer. If little space is left, the thread reads more often: a program that fills a disk may
   remove the file at once.
 """
@@ -76,7 +76,7 @@ class Cgroup:
 
 _KEYS = (b"workingset_refault_file ", b"workingset_refault_anon ", b"pswpin ", b"pswpout ", b"oom_kill ")
 _OLD_KEY = b"workingset_refault "
-"""The key for the refaults of files and anonymous memory together, before Linux 5.9."""
+"""The key in ``/proc/vmstat`` before Linux 5.9: a single number for the refaults of files and of anonymous memory."""
 
 
 def try_open(file: str) -> int:
@@ -113,7 +113,7 @@ class Pressure:
         self._first = self.read(thorough=True)
 
     def read(self, *, thorough: bool) -> list[float | None]:
-        """Return the values of ``metrics``: seconds, three sizes in bytes, and two counts.
+        """Return the values of ``metrics``: the stall time in seconds, three sizes in bytes, and two counts.
 
         With ``thorough``, read ``vmstat`` even if memory has not stalled.
         """
@@ -190,7 +190,10 @@ class FileSystem:
         return min(_LONGEST_S, max(shortest_s, free / _FILLED_PER_S))
 
     def line(self, start_ns: int, *, always: bool) -> dict[str, object] | None:
-        """Return a journal line if the free space has halved since the last line, or with ``always``."""
+        """Return a journal line if the free space has halved since the last line, or if ``always``.
+
+        Otherwise, return None.
+        """
         has_halved = self._written < 0 or self._lowest * 2 <= self._written
         if self._first < 0 or not (always or has_halved):
             return None
@@ -212,7 +215,7 @@ class FreeSpace:
     kind = OCCASIONAL
     metrics = ("disk_free",)
     source = "statvfs(3)"
-    cost = "15 µs a second in a thread, more often where little is left"
+    cost = "15 µs a second in a thread, more if little space is left"
 
     def __init__(self, root: str, pid: int, plan: Plan) -> None:  # noqa: ARG002 — the same for every process
         self._file_systems = [FileSystem(role, path) for role, path in plan.file_systems]
@@ -239,7 +242,10 @@ class FreeSpace:
         return [file_system.free for file_system in self._file_systems]
 
     def lines(self, *, always: bool = False) -> list[dict[str, object]]:
-        """Return a journal line for each file system whose free space has halved, or for all with ``always``."""
+        """Return a journal line for each file system whose free space has halved.
+
+        With ``always``, return a line for all.
+        """
         lines = (file_system.line(self._start_ns, always=always) for file_system in self._file_systems)
         return [line for line in lines if line is not None]
 
@@ -252,15 +258,15 @@ _NVIDIA = ("/dev/nvidiactl", "/dev/dxg")
 """The device file of NVIDIA's driver, and the device file in WSL."""
 _OTHERS = (("/dev/dri", "renderD"), ("/dev/accel", "accel"))
 _FOR_TESTS = "NNCF_TOOLS_NVML"
-"""This variable equals ``nncftools.sampler.devices.FOR_TESTS``."""
+"""The same environment variable as ``nncftools.sampler.devices.FOR_TESTS``."""
 
 
 class Devices:
-    """GPUs and NPUs. A process beside the sampler reads these devices (``nncftools.sampler.devices``)."""
+    """GPUs and NPUs. A separate helper process reads these devices (``nncftools.sampler.devices``)."""
 
     kind = "helper"
     metrics = OF_DEVICES
-    source = "NVML, /proc/PID/fdinfo, torch's allocator at marks"
+    source = "NVML, /proc/PID/fdinfo, torch's allocator at the start and end of operations"
     cost = "a process of its own, at most 1 % of a core"
 
     @staticmethod

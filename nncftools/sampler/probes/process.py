@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 _RSS = 21
-"""The index of RSS among the words of the file after the name. The last closing parenthesis ends the name, because a
-name can contain spaces and parentheses.
+"""In ``/proc/PID/stat``, this is the index of RSS among the words after the process's name. The last closing
+parenthesis ends the name, because a name can contain spaces and parentheses.
 """
 _NO_STAT = (0,) * 8
 
@@ -45,7 +45,7 @@ class Summed:
         self._values: tuple[float | None, ...] = ()
 
     def take(self, process: Process, data: bytes) -> tuple[int, ...] | None:
-        """Return the numbers in ``data``, the new content of a file. None if the file may not be read."""
+        """Return the numbers in ``data``, the new content of a file. None if the file is not readable."""
         raise NotImplementedError
 
     def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
@@ -55,8 +55,9 @@ class Summed:
     def read(self, processes: Sequence[Process]) -> tuple[float | None, ...]:
         """Return the values of ``metrics``.
 
-        Parents are read before their children. So a child that is reaped between the two readings is missing from the
-        sample, but is never counted twice. The file of a sleeping process does not change, and is not parsed again.
+        Parents are read before their children. If a child is reaped after the parent was read, but before the child is
+        read, the child is missing from the sample, but is never counted twice. The file of a sleeping process does not
+        change, and is not parsed again.
         """
         slot = self._slot
         pread = os.pread
@@ -184,7 +185,7 @@ class Status:
 
 _NO_IO = (0, 0, 0, 0)
 _POSITIONS = (9, 11, 1, 3)
-"""The index of each metric among the words of the file."""
+"""The index of each metric among the words of ``/proc/PID/io``."""
 
 
 class Io(Summed):
@@ -200,7 +201,10 @@ class Io(Summed):
         super().__init__(slot, _NO_IO)
 
     def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
-        """Return the sums. They are None while a process cannot be read, and for ever if the process ends unread."""
+        """Return the sums. All sums are None while the file of any process cannot be read.
+
+        If the file of an ended child of the sampler could not be read, all sums stay None.
+        """
         return sums or (None,) * len(_NO_IO)
 
     def take(self, process: Process, data: bytes) -> tuple[int, ...] | None:

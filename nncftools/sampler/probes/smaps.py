@@ -1,9 +1,9 @@
 """``/proc/PID/smaps_rollup``: PSS and USS, counted page by page by the kernel (proc(5), in kB of 1,024 bytes).
 
 Counting takes 11 ms per GiB of 4 KiB pages, and holds the target's memory lock. So a separate thread counts, and takes
-at most a given share of the time. In a pass, the thread counts all processes. Half of the time is for passes at regular
-intervals. The other half is for passes at a new maximum of RSS or of estimated PSS. The estimate is the PSS of the last
-pass, plus the memory that each process has gained or freed since.
+at most a given share of the time. In a pass, the thread counts the memory of all processes. Half of the time is for
+passes at regular intervals. The other half is for passes at a new maximum of RSS or of estimated PSS. The estimate is
+the PSS of the last pass, plus the memory that each process has gained or freed since.
 """
 
 from __future__ import annotations
@@ -27,18 +27,26 @@ if TYPE_CHECKING:
     """A process in a pass: the process, RSS in pages at the start of the pass, PSS in bytes, USS in bytes."""
 
 _HIGHER = 1.02
-"""A pass is made at a new maximum of RSS: more than this many times the highest RSS of all passes."""
+"""A pass (a reading of all processes) is made if RSS is more than this many times the highest RSS of all passes so far.
+"""
 _HIGHER_ESTIMATE = 1.01
-"""A pass is made at a new maximum of PSS: an estimate of more than this many times the highest PSS of all passes."""
+"""A pass (a reading of all processes) is made if the estimate of PSS is more than this many times the highest PSS of
+all passes so far.
+"""
 _BLUR = 0.05
-"""A pass is dropped if forks during the pass may have changed the sum by more than this share."""
+"""The result of a pass (a reading of all processes) is dropped if forks during the pass may have changed the sum of PSS
+by more than this share.
+"""
 _MOST_SPOILT = 2
-"""At most this many passes in a row are dropped."""
+"""At most this many passes (readings of all processes) in a row are dropped."""
 _UNKNOWN = (None, None, None)
 
 
 class Smaps:
-    """PSS (proportional set size), USS (unique set size) and their age, in the first sample after a pass."""
+    """PSS (proportional set size), USS (unique set size) and the age of both.
+
+    Only the first sample after each pass (a reading of all processes) has these figures.
+    """
 
     kind = SLOW
     metrics = ("pss", "uss", "pss_age")
@@ -52,12 +60,14 @@ class Smaps:
     """The highest PSS of all passes, in pages."""
     _running = False
     _counted: tuple[list[Counted], float] | None = None
-    """The result of a pass until the next sample: the counted processes, and the time in the middle of the pass."""
+    """The result of a pass (a reading of all processes) that is not in a sample yet: the processes, and the time in the
+    middle of the pass.
+    """
     _spoilt = 0
     """The number of passes in a row that were dropped."""
 
     def __init__(self, share: float) -> None:
-        """Use at most ``share`` of the time. Only the last pass may exceed this share."""
+        """Use at most ``share`` of the time for passes. The time of the last pass may exceed this share."""
         self._share = share
         self._begun_s = time.monotonic()
         self._estimate = Estimate()
@@ -150,7 +160,7 @@ class Estimate:
     """The number of shared pages in the last pass. If a process ends, the other processes keep these pages."""
 
     def __init__(self, counted: Iterable[Counted] = ()) -> None:
-        """Start with the processes of a pass."""
+        """Begin with the results of a pass (a reading of all processes)."""
         self._known: dict[Process, tuple[float, float, int, int]] = {}
         """Maps a process to a tuple: private pages minus RSS in the pass, pages copied since the pass, RSS at the last
         sample, and page faults at the last sample.
@@ -177,7 +187,7 @@ class Estimate:
 
 
 def _read_rollup(process: Process) -> tuple[int, int]:
-    """Return PSS and USS in bytes. Both are 0 if the process is gone, and -1 if the file may not be read."""
+    """Return PSS and USS in bytes. Both are 0 if the process is gone, and -1 if the file is not readable."""
     try:
         data = process.read("smaps_rollup")
     except (FileNotFoundError, ProcessLookupError):
