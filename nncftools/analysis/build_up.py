@@ -1,4 +1,4 @@
-"""Finds the build-up of a memory peak: which code took the memory.
+"""Finds the build-up of a memory peak: the code that took the memory.
 
 Each byte of a process's memory is a level of RSS. The byte belongs to the stack that was seen when RSS last rose past
 this level. Memory that was freed before the peak does not count. The memory of a program that does not run Python
@@ -41,14 +41,15 @@ PROGRAM = "program"
 NOT_SEEN = "not_seen"
 SHARED = "shared"
 _STARTING_S = 0.5
-"""If a Python process is first seen at most this many seconds after its start, its first ``_PYTHON_SIZE`` bytes count
-as Python itself."""
+"""If a Python process is first seen at most this many seconds after the start of the process, the first
+``_PYTHON_SIZE`` bytes count as Python itself."""
 _PYTHON_SIZE = 12 << 20
 """Bytes of the Python interpreter itself."""
 _AROUND_S = 0.06
 """The sampler and the helper that reads stacks may see the same memory at times that differ by this many seconds."""
 _ENDING_S = 0.1
-"""If a process did not report the end of its code, it is assumed to free memory in this many seconds before its end."""
+"""If a process did not report the end of the code, the process is assumed to free memory in this many seconds before
+the exit."""
 _JUST_BEFORE_S = 1e-6
 """Seconds to subtract from the time of the largest reading near the end of a process, because at this time the memory
 may already be gone."""
@@ -67,7 +68,7 @@ class Part(NamedTuple):
     size: int
     kind: str
     """``seen``: the owner is a stack. ``program``: the owner is a program without Python. ``not_seen``: no stack was
-    seen. ``shared``: memory that a forked copy may share with its parent; the size is an upper limit. RSS counts shared
+    seen. ``shared``: memory that a forked copy may share with the parent; the size is an upper limit. RSS counts shared
     memory twice."""
     process: int | None
     """The ``id`` of the process; None if the session does not list the process."""
@@ -81,7 +82,8 @@ class Part(NamedTuple):
     program: str = ""
     """The name of a program without Python."""
     is_start: bool = False
-    """Whether this is the memory of Python itself, in a process that was first seen just after its start."""
+    """Whether this is the memory of Python itself, in a process that was first seen just after the start of the
+    process."""
     file_size: int = 0
     """The bytes of ``size`` that are pages of mapped files, or shared memory. Always 0 in older recordings."""
     still: int = 0
@@ -90,7 +92,7 @@ class Part(NamedTuple):
     memory: str = HEAP
     """The kind of memory: ``FILE``, ``HEAP`` or ``BLOCK`` of ``rss_levels``."""
     epoch: int = 0
-    """An index of the list in ``BuildUp.freed`` for this process and kind of memory. The entries before the index are
+    """An index into the list in ``BuildUp.freed`` for this process and kind of memory. The entries before the index are
     older than this part. Each other entry may have freed this part."""
 
     @property
@@ -101,7 +103,7 @@ class Part(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """Memory in bytes that a process freed. It is unknown which memory of the process was freed."""
+    """Memory in bytes that a process freed. No reading shows which part of the memory was freed."""
 
     size: float
     parts: Sequence[tuple[Part, float]]
@@ -121,7 +123,7 @@ class BuildUp(NamedTuple):
     freed: Mapping[Memory, Sequence[Freed]] = {}
     """Freed memory, the earliest first: ``{(id of the process, kind of memory): freed}``."""
     top: Part | None = None
-    """The stack that took the most memory in the last rise before the moment. Its size counts all bytes of this stack.
+    """The stack that took the most memory in the last rise before the moment. The size counts all bytes of this stack.
     None if no stack was seen."""
 
     def sum_of(self, *kinds: str) -> int:
@@ -130,7 +132,7 @@ class BuildUp(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """A level of RSS in bytes, and when RSS reached it: between ``from_s`` and ``to_s`` (seconds since the start)."""
+    """A level of RSS in bytes. RSS reached the level between ``from_s`` and ``to_s`` (seconds since the start)."""
 
     from_s: float
     to_s: float
@@ -139,7 +141,7 @@ class Moment(NamedTuple):
     process: int | None = None
     """The ``id`` of the process whose rise reached the level; None if unknown."""
     since_s: float | None = None
-    """If given, only memory that was taken after this time counts: in each process, the bytes above its RSS at
+    """If given, only memory that was taken after this time counts. These are the bytes of each process above the RSS at
     ``since_s``."""
 
 
@@ -215,7 +217,7 @@ def held_at_end(session: Session) -> int | None:
 def _end_of(watched: WatchedProcess) -> float:
     """Return when the code of a process ended.
 
-    If the process did not report this time, return the time just before its end at which its memory was largest.
+    If the process did not report this time, return the time of the largest memory just before the end of the process.
     """
     if watched.code_end_s is not None:
         return watched.code_end_s
@@ -252,7 +254,7 @@ class _ProcessRise(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A part of the memory before its size is rounded. ``size`` may be a fraction. ``part.size`` is always 0."""
+    """A part of the memory before rounding. ``size`` may be a fraction. ``part.size`` is always 0."""
 
     part: Part
     size: float
@@ -424,7 +426,7 @@ class _Builder:
         return ()
 
     def _limit_shared(self, process: Process | None, size: float, seen_s: float) -> float:
-        """Return how many bytes a forked copy can share with its parent, at most ``size``, the first RSS of the copy.
+        """Return how many bytes a forked copy can share with the parent: at most ``size``, the first RSS of the copy.
 
         The limit is the parent's largest RSS between the fork and ``seen_s``, when the copy was first seen. Pages of
         files do not count, because fork(2) does not copy these pages. The time of the fork is rounded to ticks of the
@@ -511,8 +513,8 @@ _PROGRAM_NAME = 40
 def running_text(top: Part) -> str:
     """Return the code that was running: ``torch/jit/_trace.py:455 _check_trace, called by openvino/…/ts_decoder.py:9``.
 
-    The frame after ``called by`` called the library. If the program's own code was running, this frame called the own
-    code. For a program without Python, return its name and the frame that started it. Empty if there are no frames.
+    The frame after ``called by`` called the library, or called the program's own code if this was running. For a
+    program without Python, return the name and the frame that started the program. Empty if there are no frames.
     """
     if top.kind == PROGRAM:
         name = shortened(printable(top.program), _PROGRAM_NAME) or "a program without Python"

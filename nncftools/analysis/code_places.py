@@ -83,8 +83,9 @@ def is_of_user(frame: Frame) -> bool:
 def own_places(stack: Sequence[Frame]) -> list[int]:
     """Return the indexes of the frames with the user's own code.
 
-    Code without a file is own code only if all frames outside of it are own code, because libraries also generate code
-    without a file. A comprehension is left out: its function has its own frame.
+    Code without a file is own code only if all frames outside of this code are own code, because libraries also
+    generate code without a file. The body of a comprehension is left out: the function around the comprehension has a
+    frame.
     """
     places: list[int] = []
     for place, frame in enumerate(stack):
@@ -124,10 +125,10 @@ def source_of(snapshots: Snapshots, frame: Frame) -> str:
 
 
 def imported_package(stack: Sequence[Frame]) -> str:
-    """Return the package that the innermost frames import; empty if they import nothing.
+    """Return the package that the innermost frames import; empty if there is no import.
 
-    Only frames inside the innermost frame of own code count. A module of the user's program is own code, also while it
-    is imported.
+    Only frames inside the innermost frame of own code count. A module of the user's program is own code, even during
+    the import of the module.
     """
     package = ""
     is_imported = False

@@ -108,8 +108,8 @@ def _compare_texts(name: str, base: Sequence[str], new: Sequence[str]) -> Iterat
 def _compare_commands(base: Sequence[str], new: Sequence[str]) -> Iterator[Setting]:
     """Yield the words in which two commands differ.
 
-    If the value of an option differs, the option comes with its value. If a side has several commands, yield the whole
-    commands.
+    If the value of an option differs, the name of the option is included. If a side has several commands, yield the
+    whole commands.
     """
     if len(base) > 1 or len(new) > 1:
         yield Setting(COMMAND, _join(base), _join(new))
@@ -152,7 +152,7 @@ def match_operations(runs: Sequence[Mapping[str, Operation]]) -> list[Match]:
     """Find the same operations in several runs.
 
     ``runs`` has the operations of each run by name, in the order of their starts. If several operations have equal
-    keys, the first is matched with the first. The result has the operations of the first run in order, and then the
+    keys, they are matched in this order. The result has the operations of the first run in order, and then the
     operations that only later runs have.
     """
     matches: list[Match] = []
@@ -216,8 +216,8 @@ class Run:
     calls: Mapping[str, Operation] = field(default_factory=dict)
     """The operations of ``operations``, without their figures."""
     every: Mapping[str, Operation] = field(default_factory=dict)
-    """All operations with their figures, also inner operations, in the order of their starts. They are needed for gates
-    (limits that the user sets) on operations."""
+    """All operations with their figures, also inner operations, in the order of their starts. Gates (limits that the
+    user sets) on operations need the figures."""
     stacks: Sizes | None = None
     """The bytes that each place in the code held at the RSS peak; None if there are no stacks."""
     why_no_stacks: str = ""

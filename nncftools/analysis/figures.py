@@ -128,14 +128,14 @@ def known_figure(name: str) -> Figure:
 
 
 SIGNIFICANT = 0.05
-"""If the p-value is at most this value, the difference is larger than the spread of the runs explains."""
+"""If the p-value is at most this value, the difference of two sides counts as beyond the spread of their runs."""
 _LEAST = {
     "B": (0.01, 1 << 20),
     "s": (0.05, 0.1),
     "": (0.05, 1.0),
 }
-"""Limits by unit: ``(share, amount)``. A change is noise if it is below this share of the figure, or below this amount.
-This also applies if many runs show the same change."""
+"""Limits by unit: ``(share, amount)``. A change below this share of the figure, or below this amount, is noise. This
+also applies if many runs show the same change."""
 
 
 class Side(NamedTuple):
@@ -216,7 +216,7 @@ class Difference(NamedTuple):
 def find_differences(base: Sequence[Values], new: Sequence[Values]) -> Mapping[str, Difference]:
     """Return the differences of the figures that both sides have: ``{name: difference}``.
 
-    A side is one or several runs.
+    A side is a run, or a group of runs.
     """
     new_names = list_recorded(new)
     common = [name for name in list_recorded(base) if name in new_names]
@@ -266,7 +266,7 @@ def p_value(first: Sequence[float], second: Sequence[float]) -> float:
 def smallest_p(first: int, second: int) -> float:
     """Return the smallest p-value that two groups of these sizes can have.
 
-    The groups have this p-value if all values of one group exceed all values of the other group.
+    The groups have this p-value if all values of a group exceed all values of the other group.
     """
     return min(1.0, 2 / comb(first + second, first))
 
@@ -287,12 +287,11 @@ _PLAIN = {
     WITHOUT_STACK[SHARED]: LABELS[SHARED_PAGES],
 }
 _SMALLEST = 0.005
-"""A place in the code is not compared if it held a smaller share of the peak."""
+"""A place in the code with a smaller share of the peak is not compared."""
 _LEAST_CHANGE = 0.01
 """A change below this share of the larger peak is ignored."""
 _EXPLAINED = 0.7
-"""A place in the code is divided into the places that it calls if these explain this share of the change of its
-memory."""
+"""A place in the code is divided into the places that it calls if these explain this share of the change of memory."""
 
 
 class HeldSize(NamedTuple):
@@ -306,7 +305,7 @@ class HeldSize(NamedTuple):
     shows.
     """
     below: float = 0.0
-    """Bytes in calls that no stack shows. They may belong to any function that the place calls."""
+    """Bytes in calls that no stack shows. Any function that the place calls may own these bytes."""
 
 
 Sizes = Mapping[CodePath, HeldSize]
@@ -368,7 +367,7 @@ def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
 def _start_at_own(part: Part) -> Part:
     """Return a part whose stack begins at the innermost frame of the user's own code.
 
-    Memory from imports loses its stack: all imports count as one program.
+    Memory from imports has no stack in the result: all imports count as a single program.
     """
     if part.is_start or (part.kind == SEEN and imported_package(part.stack)):
         return Part(part.size, PROGRAM, part.process, program=LABELS[IMPORTS])
@@ -381,7 +380,10 @@ def _start_at_own(part: Part) -> Part:
 
 
 def _unplaced_in(node: Node) -> int:
-    """Return the certain bytes of a place that belong neither to the place itself nor to a call in a stack."""
+    """Return the bytes in calls of a place that no stack shows.
+
+    These are the certain bytes, without the bytes of the place itself and of the known calls.
+    """
     in_children = sum(child.certain for child in node.children.values() if child.kind == SEEN)
     return node.certain - node.own_certain - in_children
 
@@ -432,8 +434,8 @@ def _owner_of(path: CodePath) -> CodePath:
 def _medians(runs: Sequence[Sizes], paths: Iterable[CodePath]) -> dict[CodePath, HeldSize]:
     """Return the median memory of each place over all runs.
 
-    In a run without the place, the place held 0 bytes, but it may have held the bytes of the caller that no stack
-    shows.
+    In a run without the place, the likely size is 0 bytes. The upper bound is then the memory of the caller in calls
+    that no stack shows.
     """
     completed = [dict(run) for run in runs]
     for run in completed:
@@ -488,9 +490,9 @@ def _own_by_name(run: Sizes, other: Sizes) -> defaultdict[str, list[CodePath]]:
 
 
 def _divide(changes: Mapping[CodePath, GrownStack]) -> Iterator[CodePath]:
-    """Yield the places to report.
+    """Yield the places in the code to report.
 
-    A place is divided into the places that it calls if these explain the change of its memory.
+    A place is divided into the places that it calls if these explain the change of the memory.
     """
     children = {path: list[CodePath]() for path in changes}
     largest = {path: abs(change.change) for path, change in changes.items()}

@@ -1,8 +1,8 @@
 """Forecasts the memory that a model needs with all layers, from slices: runs with only a few of the layers.
 
-For each operation, and for each time between operations, the memory is described by a line over the number of layers.
-The highest line at the full number of layers is the forecast. An operation has separate lines for the memory at its
-start, at its peak and at its end, because a different one of them may be the highest with more layers.
+For each operation, and for each time between operations, a line describes the memory over the number of layers. The
+highest line at the full number of layers is the forecast. An operation has separate lines for the memory at the start,
+at the peak and at the end. With more layers, a different line of the three may be the highest.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ NO = "does not fit"
 UNSURE = "may not fit"
 _NOTICEABLE = 1.01
 _MATTERS = 1.05
-"""A line that is not straight makes the peak unknown if it may exceed the highest certain line by this factor."""
+"""If a line (memory over the number of layers) is not straight and may exceed the highest certain line by this factor,
+the peak is unknown."""
 _WIDE = 0.05
 _VAGUE = 0.12
 _SMALL_ERROR = 24 << 20
 """A forecast error of at most this many bytes is accepted, even if the error is a large share of the peak."""
 _LEAST_SPREAD = 0.03
 _LEAST_SPREAD_OF_FLOOR = 0.07
-"""The smallest distance between an estimate and its bounds, as a share of the estimate. A floor (memory that the kernel
+"""The smallest distance of the bounds from an estimate, as a share of the estimate. A floor (memory that the kernel
 cannot drop) has wider bounds, because measured floors vary by 50 MiB."""
 _BESIDE = 0.1
-"""The floor of a run (memory that the kernel cannot drop) may exceed the largest floor of its operations by at most
-this share. The difference is pages of files, and memory between two samples."""
+"""The floor of a run (memory that the kernel cannot drop) may exceed the largest floor of an operation by at most this
+share. The difference is pages of files, and memory between two samples."""
 _LEAST_OF_TIME = 0.65
 _MOST_OF_TIME = 1.25
 """Factors for the lower and the upper bound of a duration. The durations of equal runs vary by 20 %, and runs with few
 layers mostly import modules."""
 _FLAT = 0.03
-"""If memory grows by less than this share from the smallest slice (run with few layers) to all layers, the size of the
-model does not matter."""
+"""If the peak grows by less than this share from the smallest slice (run with few layers) to all layers, the peak does
+not depend on the model."""
 _BYTES_PER_NUMBER = 4
 """The bytes of a weight in float32. Tools do not convert weights to a larger type."""
 
@@ -77,7 +78,7 @@ class Estimate(msgspec.Struct, frozen=True):
 class Forecast(msgspec.Struct, frozen=True):
     """The needs of the whole model in bytes and seconds.
 
-    A figure is null if it is not known from the slices (runs with fewer layers).
+    A figure is null if the slices (runs with fewer layers) do not show the figure.
     """
 
     peak: Estimate
@@ -89,8 +90,8 @@ class Forecast(msgspec.Struct, frozen=True):
     operation: str = ""
     """The name of the operation with the peak. If the peak is between operations: ``unmarked time after NAME``."""
     holds_from: int | None = None
-    """With at least this number of layers, the peak is in ``operation``. Null if this is true from the smallest slice
-    on."""
+    """With at least this number of layers, the peak is in ``operation``. Null if the peak is in ``operation`` with any
+    number of layers from the smallest slice on."""
     before: str = ""
     """The operation with the peak if the model has fewer layers than ``holds_from``."""
     is_small: bool = False
@@ -173,12 +174,14 @@ class Comparison(NamedTuple):
     """The lines of all operations, compared at the full number of layers."""
 
     lines: list[Line]
-    """The lines through all points or the last points that are not above ``winner`` at the full number of layers."""
+    """The lines that are not above ``winner`` at the full number of layers. Lines that miss the last points are left
+    out."""
     winner: Line
-    """The highest certain line at the full number of layers."""
+    """The line that is the highest at the full number of layers, of all lines that are certain."""
     doubt: Line | None
-    """The line that makes the peak unknown; None if the peak is known. It is an uncertain line that may be above the
-    winner, a winner with a large error, or the line of the whole run if no operation explains the peak."""
+    """The line that makes the peak unknown; None if the peak is known. An uncertain line that may be above the winner
+    makes the peak unknown. The same is true of a winner with a large error, and of the line of the whole run if no
+    operation explains the peak."""
     is_at_least: bool
     """Whether the peak of the whole model may be higher than the line ``winner`` at all layers."""
 
@@ -214,8 +217,8 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
 def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool) -> list[Line]:
     """Return the lines that are certain enough for a forecast: straight lines, and other lines with a possible slope.
 
-    A slope (bytes per layer) is possible if it exceeds the slopes of the straight lines by at most one copy of a layer
-    in float32. With ``twice``, a line through only the last two points counts only if two runs agree.
+    A possible slope (bytes per layer) exceeds the slopes of the straight lines by at most a copy of a layer in float32.
+    With ``twice``, a line through only the last two points counts only if two runs agree.
     """
     certain = [line for line in found if line.is_straight and not line.is_partial]
     steepest = max((line.slope for line in certain), default=0.0)
@@ -294,7 +297,7 @@ def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate
 def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estimate:
     """Return the floor of the whole model (memory that the kernel cannot drop).
 
-    It is the highest line of an operation, plus the memory of the run outside this operation.
+    The floor is the highest line of an operation, plus the memory of the run outside this operation.
     """
     of_run = line_of_runs(used, [part.floor for part in used])
     found = draw_lines(used, (FLOOR,))
@@ -343,7 +346,7 @@ def judged(known: Forecast, limit: int) -> str:
 
 
 def most_of_floor(known: Forecast) -> float:
-    """Return the upper bound of the floor (the least memory). It is never above the upper bound of the peak."""
+    """Return the upper bound of the floor (the least memory). The result is never above the upper bound of the peak."""
     return known.peak.high if known.floor.is_at_least else known.floor.high
 
 

@@ -24,27 +24,27 @@ FLOOR = "floor"
 _STRAIGHT = 0.015
 _STRAIGHT_OF_MANY = 0.025
 _STRAIGHT_LEAST = 12 << 20
-"""A point is on a line if its distance from the line is within a share of the largest size, or within these bytes.
-Imports alone differ by some MiB between runs. The share is larger from four points on, because four points say more
-about a line than three."""
+"""A point is on a line if the distance is within a share of the largest size, or within these bytes. Imports alone
+differ by some MiB between runs. The share is larger from four points on, because four points say more about a line than
+three."""
 _FACTORS = {1: 4.0, 2: 2.5}
-"""Factors for the standard error: ``{number of points - 2: factor}``. With few points, the factor is larger, because
-they say little about the error."""
+"""Factors for the standard error: ``{number of points - 2: factor}``. Few points say little about the error, so the
+factor is larger."""
 _UNSURE = 0.03
 _UNSURE_LEAST = 16 << 20
-"""A peak is not used if its bounds are farther apart than this size, and farther apart than the share ``_UNSURE`` of
+"""A peak is not used if the bounds are farther apart than this size, and farther apart than the share ``_UNSURE`` of
 the peak. Near the start and the end of an operation, samples may show the neighbouring operation instead."""
 _LEAST_S = 0.12
-"""In an operation with fewer seconds than this, samples may show the memory of neighbouring operations."""
+"""If an operation is shorter than this, samples may show the memory of neighbouring operations."""
 _LEAST_S_OF_FLOOR = 0.5
-"""In a time between operations with fewer seconds, there are too few samples for a floor (memory that the kernel cannot
-drop)."""
+"""A time between operations has too few samples for a floor (memory that the kernel cannot drop) if the time is shorter
+than this."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """The memory of an operation in a slice (a run with only some of the layers), in bytes.
 
-    A figure is null if it is not certain.
+    A figure is null if the figure is not certain.
     """
 
     operation: str
@@ -121,7 +121,7 @@ class Line(NamedTuple):
     def error_at(self, layers: int) -> float:
         """Return the error at a number of layers.
 
-        It is a few standard errors, plus the difference between runs with the same number of layers.
+        The error is a few standard errors, plus the difference between runs with the same number of layers.
         """
         spare = len(self.layers) - 2
         if not self.is_straight or not spare:

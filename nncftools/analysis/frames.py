@@ -55,11 +55,10 @@ from nncftools.session.model import Frame, SessionData, Snapshots
 _SMALL = 0.05
 """A part of the memory with a smaller share of the peak is not shown by name, so at most 20 parts have names."""
 _HALF = 0.5
-"""A place in the code is divided into its calls if these hold this share of its memory. The calls say more than the
-place."""
+"""A place in the code is divided into the calls in this place if the calls hold this share of the memory. The calls say
+more than the place."""
 _LEAST_DOUBT = 16 << 20
-"""If fewer bytes of a place are in doubt (may have been freed), no function that may hold these bytes instead is
-named."""
+"""If fewer bytes of a place may have been freed, ``or_later`` does not name a later function."""
 
 WITHOUT_STACK = {NOT_SEEN: "not seen", SHARED: "shared with the parent"}
 """Names of memory without a stack."""
@@ -87,8 +86,8 @@ class Node:
     file_size: int = 0
     """The part of ``size`` in pages of mapped files or of shared memory."""
     levels: Counter[tuple[bool, Memory, int]] = field(default_factory=Counter)
-    """The bytes by what may have freed them: ``{(is_uncertain, memory, epoch): bytes}``. ``memory`` is a process and a
-    kind of memory. Only falls of this memory from the number ``epoch`` on may have freed the bytes."""
+    """The bytes by certainty, kind of memory and age: ``{(is_uncertain, memory, epoch): bytes}``. The first ``epoch``
+    falls of this kind of memory were earlier. Any later fall may have freed the bytes."""
     doubt: int = 0
     """The bytes that may have been freed. No reading shows which function lost memory. If this function did, functions
     that ran later hold these bytes instead."""
@@ -142,8 +141,8 @@ class Node:
 def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
     """Return the root of the tree. Frames that only pass calls on are left out.
 
-    If ``by_line`` is false, all lines of a function are the same place. A program is then a single place, whatever code
-    started it.
+    If ``by_line`` is false, all lines of a function are the same place. A program is then a single place, even if
+    different code started the program.
     """
     root = Node(size=build_up.size)
     for part in build_up.parts:
@@ -192,9 +191,9 @@ def _find_path(part: Part, *, by_line: bool) -> Iterator[tuple[int, Frame | None
 def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line: bool) -> None:
     """Put memory in doubt that may have been freed.
 
-    A fall freed memory, and no reading shows which memory. The newest parts are assumed to be freed, but older memory
-    may have been freed instead. At each place, the bytes in doubt are at most the bytes of the fall that exceed the
-    freed parts of this place.
+    A process freed memory, but no reading shows the freed addresses. The newest parts are assumed to be freed, but
+    older memory may have been freed instead. At each place, the bytes in doubt are at most the bytes of the fall that
+    exceed the freed parts of this place.
     """
     nodes = [root]
     for node in nodes:
@@ -249,10 +248,10 @@ def held_by(root: Node, most: int = 20) -> list[Node]:
 
 
 def _find_holders(root: Node) -> list[Node]:
-    """Return places that do not overlap.
+    """Return places in the code that do not overlap.
 
-    A place in the code is divided into its calls if large calls hold half of its memory. A place in a library is
-    divided only if the calls also hold half of its certain memory. The entry point of a program says nothing, and is
+    A place is divided into the calls in this place if large calls hold half of the memory. A place in a library is
+    divided only if the calls also hold half of the certain memory. The entry point of a program says nothing, and is
     divided even if the calls are less certain. If lines of a function only call the holders of the memory, these lines
     are joined. The lines of an imported module are joined, too. If programs without Python hold half of the memory,
     they are first.
@@ -359,7 +358,7 @@ SHARED_PAGES = "shared_pages"
 REST = "rest"
 _MOST = 4
 _SMALL_REST = 0.01
-"""If the memory outside all rows is a smaller share of the whole, it has no row of its own."""
+"""If the memory outside all rows is a smaller share of the whole, there is no separate row for this memory."""
 LABELS = {IMPORTS: "Python and imports", SHARED_PAGES: "shared pages, counted again", REST: "everything else"}
 _LINES = "other lines"
 _WITH_REST = "Python, imports and everything else"
@@ -466,9 +465,9 @@ def _keep_own(part: Part) -> Part:
 def _find_lines(code: Sequence[Part]) -> list[Part]:
     """Return the parts, with likely lines in place of uncertain lines.
 
-    An uncertain line is replaced by the line of the same function that took the most memory, if it took at least as
-    much as the uncertain line. If there is no such line and nothing is known of the uncertain line, all lines of the
-    function lose their numbers and share a row.
+    An uncertain line is replaced by the line of the same function that took the most memory, at least as much as the
+    uncertain line. If there is no such line and nothing is known of the uncertain line, all lines of the function lose
+    their numbers and share a row.
     """
     certain = defaultdict[tuple[Stack, tuple[str, str]], Counter[Frame]](Counter)
     uncertain = Counter[Stack]()

@@ -170,7 +170,8 @@ def _find_calls(operation: str | None, runs: Iterable[Run]) -> list[Operation]:
 def _read_figures(operation: str | None, runs: Iterable[Run]) -> dict[str, list[float]]:
     """Return the values of each figure in the runs: ``{name: values}``.
 
-    If ``operation`` is given, the values are of the operations that match it; otherwise, they are of the whole runs.
+    If ``operation`` is given, the values are of the operations that match this name. Otherwise, the values are of the
+    whole runs.
     """
     by_name: dict[str, list[float]] = {}
     for run in runs:

@@ -130,9 +130,9 @@ class Operation(Mark, eq=False, kw_only=True):
         return self.figures.get(column, UNKNOWN)
 
     rss_start = _FigureOf(RSS, "start")
-    """RSS that was read at the start. If it was not read, RSS of the last sample up to the start."""
+    """RSS that was read at the start. If RSS was not read, RSS of the last sample up to the start."""
     rss_end = _FigureOf(RSS, "end")
-    """RSS that was read at the end. If it was not read, RSS of the last sample up to the end."""
+    """RSS that was read at the end. If RSS was not read, RSS of the last sample up to the end."""
     rss_peak = _FigureOf(RSS, "peak_low")
     """The lower bound of the RSS peak during the operation; None if there was no sample."""
     delta = _FigureOf(RSS, "delta")
@@ -168,7 +168,10 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def in_calls_s(self) -> float:
-        """Seconds from start to end. For calls that are counted together, the time between the calls is left out."""
+        """Seconds from start to end.
+
+        If several calls were joined into this operation, the time between the calls is left out.
+        """
         return self.duration_s if self.total_s is None else self.total_s
 
     @property
@@ -180,7 +183,7 @@ class Operation(Mark, eq=False, kw_only=True):
     def spreads(self) -> Mapping[str, Spread | None]:
         """The spreads of duration and RSS peak over the calls: ``{"duration": spread, "peak": spread}``.
 
-        A spread is None if a value is unknown. Empty if not all calls were recorded one by one.
+        A spread is None if a value is unknown. Empty if not all calls were recorded separately.
         """
         calls = self.calls
         if len(calls) < self.count or not calls:
@@ -202,7 +205,7 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def cpu_average(self) -> float | None:
-        """The average number of busy cores. For calls that are counted together, only the time in calls counts.
+        """The average number of busy cores. For joined calls, only the time in calls counts.
 
         None if this time is less than 0.2 s.
         """
@@ -318,10 +321,10 @@ class PeakPlace(NamedTuple):
     nearest: Operation | None = None
     """The nearest operation if the peak was just outside all operations."""
     rivals: Sequence[Operation] = ()
-    """Other operations in which RSS may have reached the peak. || Most of these operations ran at other times, and the
+    """Other operations in which RSS may have reached the peak. Most of these operations ran at other times, and the
     upper bounds of their own peaks allow a higher peak, or an equal earlier peak. An operation of ``path`` is also a
-    rival if RSS may have reached the peak while none of its inner operations ran. Some operations ran in other
-    processes at the time of the peak, and no reading shows whose memory grew."""
+    rival if RSS may have reached the peak while no inner operation ran. Some operations ran in other processes at the
+    time of the peak, and no reading shows whose memory grew."""
     may_be_outside: bool = False
     """Whether memory outside all operations may have been higher than the level that is proven for ``path``."""
 
@@ -377,7 +380,7 @@ def place_of(
 def _keep_large(holders: Iterable[Operation], outer: Operation, sizes: Mapping[int | None, int]) -> list[Operation]:
     """Return the operations of ``holders`` that ran in the process of ``outer``, or in a process of similar size.
 
-    A process has a similar size if it held at least half as much memory as the process of ``outer``.
+    The process of an operation has a similar size if the process held at least half as much memory.
     """
     large = []
     for operation in holders:
@@ -390,8 +393,8 @@ def _keep_large(holders: Iterable[Operation], outer: Operation, sizes: Mapping[i
 def raise_bracket(bracket: Bracket, low: int) -> Bracket:
     """Return the bounds of an operation's peak, raised to ``low``, the peak of the whole run.
 
-    Bounds that are lower by more than noise do not change. In this case, it is only an estimate that the operation has
-    the run's peak.
+    Bounds that are lower by more than noise do not change, because only an estimate puts the run's peak into the
+    operation.
     """
     if bracket.low < low - noise(low):
         return bracket
@@ -403,7 +406,7 @@ def raise_bracket(bracket: Bracket, low: int) -> Bracket:
 def _find_children(operations: Sequence[Operation], processes: Sequence[Process], place: PeakPlace) -> Children:
     """Return the operations directly inside each operation.
 
-    If a parent ended before the peak, its children belong to the next enclosing operation that had not ended.
+    If a parent ended before the peak, the children belong to the next enclosing operation that had not ended.
     """
     pids = {process.pid for process in processes}
     children: Children = {}
@@ -428,8 +431,9 @@ def _find_rivals(
 ) -> Iterator[Operation]:
     """Yield operations that may have the peak at another time. Of nested operations, yield the inner operations.
 
-    ``level`` was certainly reached at the moment of the peak. An operation is yielded if the upper bound of its own
-    peak allows this level. An outer operation is yielded only if its inner operations do not fill its time.
+    ``level`` was certainly reached at the moment of the peak. An operation is yielded if the upper bound of the
+    operation's own peak allows this level. An outer operation is yielded only if inner operations do not fill all of
+    the time.
     """
     for operation in operations:
         bracket = _bracket(operation)
@@ -448,7 +452,7 @@ def _may_exceed(operation: Operation, level: float) -> bool:
 
 
 def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
-    """Return whether the bounds of the operation's own peak prove that RSS reached the run's peak during it."""
+    """Return whether the bounds of the operation's own peak prove that RSS reached the run's peak in the operation."""
     bracket = _bracket(operation)
     level = peak.likely or peak.low
     if bracket is None or level is None or operation.start_s > place.to_s:
@@ -478,7 +482,7 @@ def _find_shared(path: Path, children: Children, place: PeakPlace) -> PeakPlace 
 def _find_innermost(operation: Operation, children: Children, place: PeakPlace) -> list[Operation]:
     """Return the innermost operations at the peak.
 
-    An outer operation is also returned if its inner operations do not fill the whole time of the peak.
+    An outer operation is also returned if inner operations do not fill the whole time of the peak.
     """
     inner = [child for child in children.get(operation, ()) if _is_at(child, place)]
     innermost = [] if inner and _cover(inner, place) else [operation]
@@ -504,7 +508,7 @@ def _bracket(operation: Operation) -> Bracket | None:
 def _sizes_at_peak(processes: Sequence[Process], peak: Peak, place: PeakPlace) -> Mapping[int | None, int]:
     """Return the memory of each process with all descendants: ``{id: bytes}``.
 
-    Only the memory of processes that reached their own peaks at the moment of the run's peak counts.
+    Only processes that reached their own peaks at the moment of the run's peak count.
     """
     table = ProcessTable(processes)
     sizes: dict[int | None, int] = {}

@@ -172,7 +172,7 @@ def find_near_peak(values: Sequence[float], highest: float) -> int:
 
 
 def _shift_to_count(peak: Peak, samples: Samples) -> Peak:
-    """Move a peak of PSS or USS to the moment at which PSS was counted, which may be earlier than the sample."""
+    """Move a peak of PSS or USS to the moment at which PSS was counted. This may be earlier than the sample."""
     if "pss_age" not in samples or peak.at_s is None:
         return peak
     age_s = samples["pss_age"][bisect_left(samples.time_s, peak.at_s)]
@@ -287,9 +287,9 @@ def _readings_of(mark: Mark) -> Iterator[tuple[float, OwnMemory]]:
 def mark_of_tree(process: Process, floor: int) -> int:
     """Return the largest high-water mark of the command and all descendants that were waited for; 0 if unknown.
 
-    This is the ``ru_maxrss`` of the process that the recording started. For any other process, the result is 0. It is
-    also 0 if the sampler itself held as much (``floor``), because the command inherits the ``ru_maxrss`` of the
-    sampler.
+    This is the ``ru_maxrss`` of the process that the recording started. For any other process, the result is 0. The
+    result is also 0 if the sampler itself held as much (``floor``), because the command inherits the ``ru_maxrss`` of
+    the sampler.
     """
     limit = process.high_water_limit or 0
     started_by_us = process.id == 0 and process.start_s is not None and process.start_s >= 0
@@ -340,8 +340,8 @@ def _bound_memory(process: Process, table: ProcessTable) -> int | None:
     """Return the most memory that a process may have held.
 
     If the process was still running at the end of the recording, this is its high-water mark. Otherwise, this is the
-    ``ru_maxrss`` of the process. If it is unknown, the ``ru_maxrss`` of the nearest ancestor is a limit, because it
-    also covers all descendants that were waited for.
+    ``ru_maxrss`` of the process. If this is unknown, the ``ru_maxrss`` of the nearest ancestor is a limit:
+    ``ru_maxrss`` also covers all descendants that were waited for.
     """
     if process.end_s is None and process.high_water_mark is not None:
         return process.high_water_mark
@@ -418,7 +418,7 @@ class Figures(NamedTuple):
     """The figures of a metric during an operation, in the unit of the metric."""
 
     start: float | None = None
-    """The level at the start: RSS that was read at the start. If it was not read, the sample that the start triggered.
+    """The level at the start: RSS that was read at the start. If RSS was not read, the sample that the start triggered.
     If there is no such sample, the last sample before."""
     end: float | None = None
     """The level at the end, found like ``start``."""
@@ -452,7 +452,7 @@ _TRIGGERED = 0.2
 """A mark (start or end of an operation) has triggered the next sample if the sample came quickly: after at most this
 share of the time between the two samples around the mark."""
 _KEPT = 4
-"""The number of results that the caches of ``Timeline`` keep: for the start and the end of an operation, and of its
+"""The number of results that the caches of ``Timeline`` keep: for the start and the end of an operation, and of the
 parent."""
 
 
@@ -467,7 +467,7 @@ class Timeline:
     def _find_after(self, at_s: float) -> int:
         """Return the index after the last sample up to a moment.
 
-        If the start or the end of an operation at this moment triggered a sample, this is the last sample.
+        If the start or the end of an operation at this moment triggered a sample, this sample is included.
         """
         after = bisect_right(self.times, at_s)
         return after + self.is_triggered(at_s, after)
@@ -549,7 +549,7 @@ class Column:
         """Return the value of a gauge at a moment, and whether the samples around the moment differ.
 
         If a mark (start or end of an operation) at this moment triggered a sample, the value is from this sample.
-        Otherwise, it is from the last sample before.
+        Otherwise, the value is from the last sample before.
         """
         if not self.times:
             return None, False

@@ -1,7 +1,7 @@
 """Merges the recordings of the ranks of a job into a single session.
 
-A rank is one of the processes that work on a job together. A column of the session is the sum over the ranks at the
-same time, on a common clock.
+The ranks are the processes that work on a job together. A column of the session is the sum over the ranks at the same
+time, on a common clock.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def _to_array(values: Column) -> array[float]:
 def _sum_column(parts: Parts, name: str, moments: Column) -> Column:
     """Return the sum of a metric at moments of the job; NaN if a rank does not know the metric.
 
-    A rank without a device uses nothing on the device. If a figure belongs to the whole machine, it comes from the
-    first rank of the machine that knows the figure.
+    A rank without a device uses nothing on the device. A figure that belongs to the whole machine comes from the first
+    rank of the machine that knows the figure.
     """
     having = [part for part in parts if name in part[1].samples]
     if not is_once_per_machine(name):
@@ -181,8 +181,8 @@ def _find_changes(session: Session, name: str, at_s: float) -> _Changes:
 
 _NANOSECONDS = 1e9
 _SET_S = 0.5
-"""If the distance between two starts differs by more than this between the wall clock and CLOCK_MONOTONIC, the wall
-clock was set."""
+"""If the wall clock and CLOCK_MONOTONIC disagree by more than this about the time between two starts, the wall clock
+was set."""
 
 
 def start_times(sessions: Named) -> tuple[dict[str, float], list[str]]:
@@ -400,7 +400,7 @@ def _combine_samplers(samplers: Sequence[SamplerFacts]) -> SamplerFacts:
 
 
 def _combine(combine: Callable[[Any], Any], names: Iterable[str], parts: Sequence[object]) -> dict[str, Any]:
-    """Return the fields ``names`` of several objects, each combined to one value.
+    """Return the fields ``names`` of several objects, each combined to a single value.
 
     If a field of an object is None, the combined field is None.
     """
@@ -412,7 +412,7 @@ def _combine(combine: Callable[[Any], Any], names: Iterable[str], parts: Sequenc
 
 
 def _sum_totals(parts: Parts) -> dict[str, int | float | None]:
-    """Return the sums of the counters. If a figure belongs to the whole machine, it counts once per machine."""
+    """Return the sums of the counters. A figure that belongs to the whole machine counts once per machine."""
     machines = [[session.totals for _, session in machine] for machine in _group_by_machine(parts)]
     every = list(itertools.chain.from_iterable(machines))
     sums: dict[str, int | float | None] = {}

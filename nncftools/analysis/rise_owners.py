@@ -38,8 +38,8 @@ _HALF = 0.5
 _SMALL = 0.05
 """If the page faults of a thread touched a smaller share of a rise, the thread took nothing."""
 _ONE_STEP = 1.01
-"""A rise is not divided if it takes at most this many times the time between two readings. The factor is above 1,
-because times are rounded."""
+"""If a rise takes at most this many times the time between two readings, the rise is not divided. The factor is above
+1, because times are rounded."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
 """Files of the standard library that start another program, or wait for another program."""
 
@@ -275,10 +275,10 @@ class RiseOwners:
         return certain, min(certain, *(reading.still for reading in later))
 
     def _count_single(self, stack: int | None) -> int:
-        """Return how many outer frames were in a single call, and did not only wait.
+        """Return how many outer frames were certainly in a single call. Functions that wait do not count.
 
         A frame with a loop may repeat a call with equal variables. The repeated calls look like a single call, so
-        frames inside of such a frame do not count.
+        frames inside such a frame do not count.
         """
         if stack is not None and stack not in self._depths:
             numbers = self._snapshots.stacks[stack]
@@ -314,7 +314,7 @@ class RiseOwners:
         return min(certain, functions), min(still, shared_depth(stack, last))
 
     def waits_at(self, from_s: float, to_s: float) -> Stack:
-        """Return the most frequent stack of the threads that started another program, or waited for it.
+        """Return the most frequent stack of the threads that started another program, or waited for the program.
 
         If there are no such threads, use all threads.
         """
@@ -334,7 +334,8 @@ class RiseOwners:
 def _has_stood(speed: float | None, stack: Stack, *, is_large: bool) -> bool:
     """Return whether a stack took no memory.
 
-    It took none if memory did not rise while it was seen. A stack that imports a module does not take a large rise.
+    A stack took none if memory did not rise while the stack was seen. A stack that imports a module does not take a
+    large rise.
     """
     if is_large and any(map(is_importing, stack)):
         return True
@@ -355,7 +356,7 @@ def _join_between(earlier: Stack, later: Stack, depth: int) -> Stack:
 
 
 def _join_common(earlier: Stack, later: Stack, depth: int) -> Stack:
-    """Return the first ``depth`` frames of two stacks, and the next function if it only moved to another line.
+    """Return the first ``depth`` frames of two stacks, and the next function if only the line differs.
 
     The next function gets the range of the lines in between, if known.
     """

@@ -1,8 +1,8 @@
 """Follows the memory of processes: the remaining part of each rise at a moment, and the kinds of mapped memory.
 
-A fall of RSS frees memory of earlier rises. A large block of memory has its own addresses, so the freed addresses show
-which rises were freed. Pages of files are followed separately from all other memory. If no reading shows which memory
-was freed, the newest rises are assumed to be freed, and all earlier rises of this kind of memory are in doubt.
+A fall of RSS frees memory of earlier rises. A large block of memory has separate addresses, so the freed addresses tell
+the rises whose memory was freed. Pages of files are followed separately from all other memory. If no reading shows the
+freed addresses, the newest rises are assumed to be freed, and all earlier rises of this kind of memory are in doubt.
 """
 
 from __future__ import annotations
@@ -342,11 +342,11 @@ def _value_at(times: Sequence[float], values: Sequence[int], time_s: float) -> f
 
 
 _FAR_S = 10.0
-"""The best reading of mappings has a similar size and time as the peak. A distance of this many seconds counts as much
-as a size difference of 100 %."""
+"""The best reading of mappings is near the peak in size and time. A distance of this many seconds counts as much as a
+size difference of 100 %."""
 _SAME_SIZE = 0.02
 _SAME_TIME_S = 0.2
-"""Mappings count as read at a moment if they were read at most this many seconds apart from it, and if their size
+"""Mappings count as read at a moment if they were read at most this many seconds before or after, and if the size
 differs by at most the share ``_SAME_SIZE``. A reading takes up to 0.1 s."""
 _OTHER_SIZE = 0.25
 _MOST_OF_FILE = 0.5
@@ -356,7 +356,7 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".onnx_data
 
 
 class Kinds(NamedTuple):
-    """The resident memory of the largest processes at one moment, by kind of mapping, in bytes."""
+    """The resident memory of the largest processes at a moment, by kind of mapping, in bytes."""
 
     at_s: float
     total: int
@@ -366,8 +366,8 @@ class Kinds(NamedTuple):
     is_of_moment: bool
     """Whether the mappings were read so near to the moment that they count as read at the moment."""
     is_other_memory: bool
-    """Whether the size of the mappings differs so much from RSS at the moment that they say nothing about the
-    moment."""
+    """Whether RSS at the moment differs so much from the size of the mappings that the mappings say nothing about
+    RSS."""
 
     @property
     def not_read(self) -> int:

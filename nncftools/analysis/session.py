@@ -62,8 +62,9 @@ class _Running:
 def _find_parallel(operations: Sequence[Operation]) -> None:
     """Set ``is_parallel`` of operations, which are sorted by start.
 
-    Two operations are parallel if they run in the same process at the same time, and neither encloses the other. Calls
-    that are counted together are left out, because their start and end do not say when the calls ran.
+    Two operations are parallel if they run in the same process at the same time, and neither encloses the other. If
+    several calls were joined into an operation, the operation is left out, because start and end do not say when the
+    calls ran.
     """
     processes: dict[int, _Running] = {}
     for operation in operations:
@@ -165,7 +166,8 @@ _FASTEST = 2 << 30
 def _bound_by_marks(session: SessionData) -> Iterator[HeldSpan]:
     """Yield start, end and high-water mark of each process.
 
-    If a process ended, its high-water mark is raised by the memory that it may have taken after the last sample.
+    If a process ended, the high-water mark is raised by the memory that the process may have taken after the last
+    sample.
     """
     times = session.samples.time_s
     table = ProcessTable(session.processes)
@@ -291,9 +293,9 @@ class _Measuring:
         return figures._replace(peak=Bracket(low, high, from_s, to_s, likely=likely))
 
     def _level_at(self, reading: OwnMemory | None, at_s: float) -> tuple[float | None, bool]:
-        """Return the memory of the process tree at a start or end of an operation, and whether it is an estimate.
+        """Return the memory of the process tree at a start or end of an operation, and whether this is an estimate.
 
-        If the memory was not read at this moment, it is from samples.
+        If the memory was not read at this moment, the memory is from samples.
         """
         if reading is not None and reading.tree is not None:
             return reading.tree, reading.is_estimate or reading.tree_low is not None
@@ -305,8 +307,8 @@ class _Measuring:
     def _bound(self, operation: Operation, process: Process | None) -> int | None:
         """Return the sum of the high-water marks of all processes that lived during an operation; None if unknown.
 
-        For the process of the operation, its high-water mark at the end of the operation counts. If this mark was not
-        read, this is done for the largest process instead.
+        For the process of the operation, the high-water mark at the end of the operation counts. If this mark was not
+        read, the mark of the largest process at this moment is used instead.
         """
         high = self._held.find_most(operation.start_s, operation.end_s)
         if high is None:
@@ -323,8 +325,8 @@ class _Measuring:
     def _mark_of_largest(self, start_s: float, end_s: float) -> int | None:
         """Return an upper bound of the largest process's high-water mark at ``end_s``.
 
-        It is the mark of the highest recorded rise, or the largest sample of the whole tree if this is larger. None if
-        the process began or ended during the operation.
+        The bound is the mark of the highest recorded rise, or the largest sample of the whole tree if this is larger.
+        None if the process began or ended during the operation.
         """
         largest = self._largest
         times = self._rss.times
@@ -372,7 +374,7 @@ def _make_columns(session: SessionData) -> Mapping[str, Column]:
 _USUAL_S = 0.5
 """Readings of a device are usually at least this many seconds apart."""
 _LATE = 2
-"""The next reading of a device seldom comes later than after this many times the distance of the previous two
+"""The time to the next reading of a device is seldom longer than this many times the time between the previous two
 readings."""
 
 
@@ -410,8 +412,8 @@ def measure_device(name: str, mark: Mark, end_s: float, *, column: Column, incom
     """Return the figures of a device's column for an operation.
 
     If there is no reading during the operation, the last reading before the operation counts. There are two exceptions:
-    the device is in ``incomplete`` (its figures are incomplete), or the reading is old, because the driver or the
-    reader has stopped.
+    the device is in ``incomplete`` (devices whose memory is partly unknown), or the reading is old, because the driver
+    or the reader has stopped.
     """
     metric, _, device = name.partition("@")
     allocator = read_allocator(mark, end_s, device)

@@ -256,7 +256,7 @@ def _time_in(calls: Sequence[Operation]) -> float:
 
 
 _NEAR = 0.95
-"""A sample is near the peak if its RSS is at least this share of the peak."""
+"""A sample is near the peak if RSS is at least this share of the peak."""
 
 
 class NearPeak(NamedTuple):
@@ -300,8 +300,8 @@ _DISK_WAS_FULL = "the journal could not be written"
 _NAMED = 3
 _HELPER = "from multiprocessing."
 _HELPERS = ("resource_tracker", "forkserver")
-"""Helper processes of Python that end just after their program. Their code begins with ``_HELPER`` and one of these
-names."""
+"""Helper processes of Python that end just after their program. The code of a helper begins with ``_HELPER`` and a name
+from this list."""
 
 
 def of_recording(session: Session) -> list[str]:
