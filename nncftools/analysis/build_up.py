@@ -146,7 +146,10 @@ class Moment(NamedTuple):
 
 
 def of_peak(session: Session) -> BuildUp | None:
-    """Return the build-up of the RSS peak; None if there are no stacks, or if the moment of the peak is unknown."""
+    """Return the build-up (the memory, divided by owner) of the RSS peak.
+
+    None if there are no stacks, or if the moment of the peak is unknown.
+    """
     return session.once(_build_up_peak)
 
 
@@ -159,7 +162,7 @@ def _build_up_peak(session: Session) -> BuildUp | None:
 
 
 def of_operation(session: Session, operation: Operation) -> BuildUp | None:
-    """Return the build-up of the largest RSS during an operation; None if unknown."""
+    """Return the build-up (the memory, divided by owner) of the largest RSS during an operation; None if unknown."""
     peak = operation.of("rss").peak
     if peak is None or peak.low <= 0:
         return None
@@ -168,7 +171,7 @@ def of_operation(session: Session, operation: Operation) -> BuildUp | None:
 
 
 def at(session: SessionData, time_s: float, since_s: float | None = None) -> BuildUp | None:
-    """Return the build-up of the memory at ``time_s`` (seconds since the start).
+    """Return the build-up (the memory, divided by owner) at ``time_s`` (seconds since the start).
 
     None if the helper that reads stacks saw no process. If ``since_s`` is given, only memory that was taken after
     ``since_s`` counts.
@@ -177,7 +180,7 @@ def at(session: SessionData, time_s: float, since_s: float | None = None) -> Bui
 
 
 def at_end(session: Session) -> BuildUp | None:
-    """Return the build-up of the memory still in use when the program's code had finished; None if unknown.
+    """Return the memory still in use when the program's code had finished, divided by owner; None if unknown.
 
     The code has finished when the last Python process reports the end of its code. A Python process that was started by
     Python does not count, because the resource tracker of ``multiprocessing`` outlives the program. If there is no
@@ -227,7 +230,10 @@ def _end_of(watched: WatchedProcess) -> float:
 
 
 def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp | None]:
-    """Return the build-up of each moment; None if the helper that reads stacks saw no process."""
+    """Return the build-up (the memory, divided by owner) of each moment.
+
+    None if the helper that reads stacks saw no process.
+    """
     snapshots = session.snapshots
     if snapshots is None or not any(watched.windows or watched.is_native for watched in snapshots.processes):
         return [None] * len(moments)
@@ -236,7 +242,7 @@ def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp |
 
 
 class _ProcessRise(NamedTuple):
-    """The memory of a process, or the growth of this memory."""
+    """The memory of a process, or only the growth of this memory since a moment."""
 
     watched: WatchedProcess
     rises: list[Rise]
@@ -278,7 +284,10 @@ def _find_highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
 
 
 class _Builder:
-    """Makes the build-ups of a session. The timeline of each process is prepared once for all build-ups."""
+    """Makes the build-ups of a session: the memory at a moment, divided by owner.
+
+    The timeline of each process is prepared once for all build-ups.
+    """
 
     def __init__(self, snapshots: Snapshots, processes: Iterable[Process]) -> None:
         self._snapshots = snapshots
@@ -287,7 +296,7 @@ class _Builder:
         self._watched = {watched.process: watched for watched in snapshots.processes}
 
     def build_up(self, moment: Moment) -> BuildUp | None:
-        """Return the build-up of a moment; None if no process was seen."""
+        """Return the build-up (the memory, divided by owner) of a moment; None if no process was seen."""
         at_s = _find_highest(self._snapshots.processes, moment)
         changes = self._find_changes(moment, at_s)
         if not changes and moment.since_s is None:

@@ -214,7 +214,7 @@ class Run:
     """Figures of operations by name, in the order of their starts. A second operation of the same name is ``NAME (2)``.
     """
     calls: Mapping[str, Operation] = field(default_factory=dict)
-    """The operations of ``operations``, without their figures."""
+    """The same operations as in ``operations``, by the same names, but without figures."""
     every: Mapping[str, Operation] = field(default_factory=dict)
     """All operations with their figures, also inner operations, in the order of their starts. Gates (limits that the
     user sets) on operations need the figures."""

@@ -159,9 +159,8 @@ class Difference(NamedTuple):
     base: Side
     new: Side
     p: float | None = None
-    """The p-value of the exact Mann-Whitney test: the probability that chance alone makes the two sides differ at least
-    as much. None for single runs.
-    """
+    """The p-value of the exact Mann-Whitney test: the probability that chance alone makes two sides differ at least as
+    much as these two sides. None for single runs."""
 
     @property
     def change(self) -> float:
@@ -515,7 +514,7 @@ def _divide(changes: Mapping[CodePath, GrownStack]) -> Iterator[CodePath]:
 
 
 def _is_explained(place: GrownStack, parts: Sequence[GrownStack]) -> bool:
-    """Return whether the changes of the parts explain the change of the place, and are at least as certain."""
+    """Return whether the parts (calls in a place) explain the change of the place, and are at least as certain."""
     explained = sum(part.change for part in parts)
     changed = sum(abs(part.change) for part in parts)
     unsure = sum(abs(part.change) for part in parts if part.is_within_bounds)

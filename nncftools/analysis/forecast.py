@@ -113,7 +113,8 @@ class Result(msgspec.Struct, kw_only=True):
     from_config: bool = False
     """Whether the slices (runs with fewer layers) had random weights."""
     added: list[str] = []
-    """Options that were added for the slices, because the whole model is larger."""
+    """Options that were added to the command of the slices (runs with fewer layers). The program adds these options
+    only for a model as large as the whole model."""
     slices: list[Slice] = []
     forecast: Forecast | None = None
     """The needs of the whole model. Null if the slices are not enough to know them."""
@@ -171,7 +172,7 @@ def _has_error(winner: Line, full: int, share: float) -> bool:
 
 
 class Comparison(NamedTuple):
-    """The lines of all operations, compared at the full number of layers."""
+    """The lines of all operations (memory over the number of layers), compared at the full number of layers."""
 
     lines: list[Line]
     """The lines that are not above ``winner`` at the full number of layers. Lines that miss the last points are left

@@ -239,7 +239,7 @@ def _warn_of_clocks(sessions: Sequence[Session]) -> Iterator[str]:
     most_s = errors_s[-1] + errors_s[-2]
     intervals = [session.sampler.interval_s or session.sampler.achieved_interval_s or 0.0 for session in sessions]
     if most_s > max(intervals):
-        text = f"the clocks of the machines may differ by {seconds_text(most_s)}, more than the interval"
+        text = f"the clocks of the machines may differ by {seconds_text(most_s)}, more than the interval between samples"
         yield f"{text}: recordings may be shifted by this time"
 
 

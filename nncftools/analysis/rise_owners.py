@@ -215,7 +215,7 @@ class RiseOwners:
         return [reading.stack for reading in readings if reading.stack is not None]
 
     def _weigh_threads(self, readings: range, near: range, to_s: float) -> Mapping[tuple[int | None, bool], float]:
-        """Return the weights of threads: ``{(thread, is_certain): weight}``. The thread None is unknown.
+        """Return the weights of threads: ``{(thread, is_certain): weight}``. ``thread`` is None for an unknown thread.
 
         A waiting thread took nothing. A single working thread took all memory, also memory that native threads touched
         for this thread. The kernel counts page faults per thread: a thread with too few page faults took nothing. If

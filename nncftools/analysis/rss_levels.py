@@ -54,7 +54,7 @@ class Rise:
     memory: str = HEAP
     """The kind of memory: ``FILE``, ``HEAP`` or ``BLOCK``."""
     epoch: int = 0
-    """The number of earlier falls of this kind of memory. Each later fall puts the rise in doubt."""
+    """The number of earlier falls of this kind of memory. Each later fall may have freed the rise."""
     is_replaced: bool = False
     """Whether other memory may have replaced a part of the rise."""
     moved: tuple[tuple[float, float], ...] = ()
@@ -218,7 +218,7 @@ class _Process:
         self._blocks = [block for block in self._blocks if block.spans]
 
     def _settle(self, explained: float, in_blocks: float) -> list[Rise]:
-        """Apply the waiting rises and falls, and return the rest of the waiting rises.
+        """Apply the rises and falls since the last reading of addresses. Return the rises that remain.
 
         Addresses explain ``explained`` bytes of the falls. Other falls may have taken up to ``in_blocks`` bytes from
         blocks. If no addresses were read after these falls, ``in_blocks`` is infinite.
@@ -280,7 +280,7 @@ class _Process:
 
 
 def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
-    """Return the remaining rises of a process at a moment, and the falls."""
+    """Return the rises of a process's memory that remain at a moment, and the falls before this moment."""
     process = _Process(watched)
     readings = iter(watched.ranges)
     reading = next(readings, None)
