@@ -101,7 +101,7 @@ class Value(NamedTuple):
     low: float
     """The figure. If only two bounds of a peak are known (a bracket), this is the lower bound."""
     high: float | None = None
-    """The upper bound of a peak; None if there is no bracket, or if the upper bound is unknown."""
+    """The upper bound of a peak; None if ``low`` is the exact figure, or if the upper bound is unknown."""
 
 
 Values = dict[str, Value]

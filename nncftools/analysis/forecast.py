@@ -44,8 +44,8 @@ _BESIDE = 0.1
 share. The difference is pages of files, and memory between two samples."""
 _LEAST_OF_TIME = 0.65
 _MOST_OF_TIME = 1.25
-"""Factors for the lower and the upper bound of a duration. The durations of equal runs vary by 20 %, and runs with few
-layers mostly import modules."""
+"""``_LEAST_OF_TIME`` and ``_MOST_OF_TIME`` are factors for the bounds of a forecast duration. The durations of equal
+runs vary by 20 %, and runs with few layers mostly import modules."""
 _FLAT = 0.03
 """If the peak grows by less than this share from the smallest slice (run with few layers) to all layers, the peak does
 not depend on the model."""

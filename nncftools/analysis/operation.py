@@ -308,7 +308,7 @@ later."""
 
 
 class PeakPlace(NamedTuple):
-    """The moment of the RSS peak, and the operations at this moment."""
+    """The moment of the RSS peak of the run, and the operations at this moment."""
 
     from_s: float
     """The peak was reached between ``from_s`` and ``to_s``, in seconds since the start."""
@@ -432,8 +432,8 @@ def _find_rivals(
     """Yield operations that may have the peak at another time. Of nested operations, yield the inner operations.
 
     ``level`` was certainly reached at the moment of the peak. An operation is yielded if the upper bound of the
-    operation's own peak allows this level. An outer operation is yielded only if inner operations do not fill all of
-    the time.
+    operation's own peak allows this level. An outer operation is yielded only if inner operations do not fill the whole
+    time of the outer operation.
     """
     for operation in operations:
         bracket = _bracket(operation)
@@ -508,7 +508,7 @@ def _bracket(operation: Operation) -> Bracket | None:
 def _sizes_at_peak(processes: Sequence[Process], peak: Peak, place: PeakPlace) -> Mapping[int | None, int]:
     """Return the memory of each process with all descendants: ``{id: bytes}``.
 
-    Only processes that reached their own peaks at the moment of the run's peak count.
+    Processes that reached their own peaks at other moments than the run's peak are left out.
     """
     table = ProcessTable(processes)
     sizes: dict[int | None, int] = {}

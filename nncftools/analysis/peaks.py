@@ -231,7 +231,8 @@ def rise_candidate(rise: Rise, process: int) -> PeakCandidate:
 def _prove_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakCandidate]:
     """Yield the levels of memory that the high-water marks of processes prove.
 
-    If no recorded rise reached a mark, either a sample shows almost the same level, or the moment is unknown.
+    If no recorded rise reached a high-water mark, either a sample shows almost the same level, or the moment is
+    unknown.
     """
     for process in processes:
         for rise in process.rises:
@@ -246,7 +247,7 @@ def _prove_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakCa
 
 
 def find_unseen_mark(processes: Sequence[Process], floor: int) -> int:
-    """Return the high-water mark of a process that is in no sample; 0 if there is no proof of such a process.
+    """Return the high-water mark of an unseen process (in no sample); 0 if there is no proof of such a process.
 
     The proof is that the command's ``ru_maxrss`` exceeds the high-water marks of all known processes.
     """
@@ -354,7 +355,10 @@ Readings = Sequence[tuple[float, int]]
 
 
 def narrow(session: SessionData) -> None:
-    """Narrow the times between which high-water marks rose, and then the moment of the peak."""
+    """Narrow the times in which high-water marks rose, by the marks that were read at starts and ends of operations.
+
+    After that, narrow the time of the RSS peak.
+    """
     if RSS not in session.peaks:
         return
     by_pid: dict[int | None, list[tuple[float, int]]] = {}

@@ -45,7 +45,10 @@ _MOST_ROWS = 1_000_000
 
 
 def _sum_samples(parts: Parts) -> Samples:
-    """Return the sums at every moment at which a rank took a sample. Very many moments are merged into buckets."""
+    """Return the sums of all metrics at every moment at which a rank took a sample.
+
+    If there are very many moments, neighbouring moments are merged.
+    """
     times = [_times_of(session, at_s) for at_s, session in parts]
     moments = np.unique(np.concatenate(times))
     names = [name for name in _names_of(session for _, session in parts) if _has_sum(parts, name)]
@@ -239,7 +242,7 @@ def _warn_of_clocks(sessions: Sequence[Session]) -> Iterator[str]:
     most_s = errors_s[-1] + errors_s[-2]
     intervals = [session.sampler.interval_s or session.sampler.achieved_interval_s or 0.0 for session in sessions]
     if most_s > max(intervals):
-        text = f"the clocks of the machines may differ by {seconds_text(most_s)}, more than the interval between samples"
+        text = f"the clocks of the machines may differ by {seconds_text(most_s)}, more than the sampling interval"
         yield f"{text}: recordings may be shifted by this time"
 
 

@@ -178,7 +178,7 @@ class _Process:
         return sum(block.pages for block in self._blocks)
 
     def read(self, change: RangeChange) -> None:
-        """Follow a reading of addresses, which explains the falls since the previous reading."""
+        """Update the blocks by a reading of addresses. Freed addresses explain the falls since the previous reading."""
         went = _to_ranges(change.went)
         pages = self._count_pages()
         lost: list[Rise] = []
@@ -271,7 +271,7 @@ class _Process:
             self._falls[memory].append(Fall(size, removed))
 
     def levels(self) -> Levels:
-        """Return the remaining rises, and the falls."""
+        """Return the rises of memory that was not freed, and the falls."""
         self._settle(0.0, in_blocks=inf)
         every = chain.from_iterable(self._rises.values())
         rises = [rise for rise in every if rise.size > 0]
@@ -280,7 +280,7 @@ class _Process:
 
 
 def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
-    """Return the rises of a process's memory that remain at a moment, and the falls before this moment."""
+    """Return the rises of a process's memory that was not freed until a moment, and the falls before this moment."""
     process = _Process(watched)
     readings = iter(watched.ranges)
     reading = next(readings, None)
