@@ -1,7 +1,8 @@
-"""Finds the build-up of a peak: the code that made memory rise, for each byte up to the peak.
+"""Finds the build-up of a memory peak: the code that took the memory.
 
-Each byte belongs to the stack that was seen when the RSS of a process last rose past the level of this byte. Memory
-that was freed before the peak does not count. Memory of a program without Python belongs to the program.
+Each byte of a process's memory is a level of RSS. The byte belongs to the stack that was seen when RSS last rose past
+this level. Memory that was freed before the peak does not count. The memory of a program that does not run Python
+belongs to the program as a whole.
 """
 
 from __future__ import annotations
@@ -40,24 +41,25 @@ PROGRAM = "program"
 NOT_SEEN = "not_seen"
 SHARED = "shared"
 _STARTING_S = 0.5
-"""If a Python process is first seen at most this long after the start, the first ``_PYTHON_SIZE`` bytes are Python
-itself.
-"""
+"""If a Python process is first seen at most this many seconds after the start of the process, the first
+``_PYTHON_SIZE`` bytes count as Python itself."""
 _PYTHON_SIZE = 12 << 20
 """Bytes of the Python interpreter itself."""
 _AROUND_S = 0.06
-"""The helper and the sampler may read the same memory at most this many seconds apart."""
+"""The sampler and the helper that reads stacks may see the same memory at times that differ by this many seconds."""
 _ENDING_S = 0.1
-"""Seconds before the end of a process in which memory is freed, if the process did not report the end of its code."""
+"""If a process did not report the end of the code, the process is assumed to free memory in this many seconds before
+the exit."""
 _JUST_BEFORE_S = 1e-6
-"""Seconds to go back from the last reading with memory, because the memory may already be gone at this reading."""
+"""Seconds to subtract from the time of the largest reading near the end of a process, because at this time the memory
+may already be gone."""
 
 _INNERMOST = 2
 """A stack counts as certain even if up to this number of innermost frames are uncertain."""
 
 
 Memory = tuple[int | None, str]
-"""The ``id`` of a process, and a kind of memory, as in ``rss_levels``."""
+"""The ``id`` of a process, and a kind of memory: ``FILE``, ``HEAP`` or ``BLOCK`` of ``rss_levels``."""
 
 
 class Part(NamedTuple):
@@ -66,31 +68,32 @@ class Part(NamedTuple):
     size: int
     kind: str
     """``seen``: the owner is a stack. ``program``: the owner is a program without Python. ``not_seen``: no stack was
-    seen. ``shared``: the most that a forked copy may share with the parent; RSS counts this memory twice.
-    """
+    seen. ``shared``: memory that a forked copy may share with the parent; the size is an upper limit. RSS counts shared
+    memory twice."""
     process: int | None
-    """The ``id`` of the process."""
+    """The ``id`` of the process; None if the session does not list the process."""
     stack: Stack = ()
     """The likeliest stack, the outermost frame first. For a program, the stack of the Python code that started the
     program.
     """
     certain: int = 0
-    """The number of frames, from the outermost frame on, that certainly took the memory."""
+    """The number of frames, counted from the outermost frame, that took the memory for certain. The other frames are
+    only likely."""
     program: str = ""
     """The name of a program without Python."""
     is_start: bool = False
-    """Whether this is the first memory of a Python process that was seen just after the start."""
+    """Whether this is the memory of Python itself, in a process that was first seen just after the start of the
+    process."""
     file_size: int = 0
-    """The part of ``size`` in pages of mapped files or of shared memory; 0 in earlier recordings."""
+    """The bytes of ``size`` that are pages of mapped files, or shared memory. Always 0 in older recordings."""
     still: int = 0
-    """The number of ``certain`` frames that stayed at the same instruction. The lines of these frames are certain, too.
-    """
+    """The number of ``certain`` frames that stayed at the same instruction while the memory rose. The lines of these
+    frames are certain, too."""
     memory: str = HEAP
-    """The kind of memory, as in ``rss_levels``."""
+    """The kind of memory: ``FILE``, ``HEAP`` or ``BLOCK`` of ``rss_levels``."""
     epoch: int = 0
-    """The number of earlier entries in ``freed`` for the same process and kind of memory. Later entries may have freed
-    the part.
-    """
+    """An index into the list in ``BuildUp.freed`` for this process and kind of memory. The entries before the index are
+    older than this part. Each other entry may have freed this part."""
 
     @property
     def is_certain(self) -> bool:
@@ -100,44 +103,53 @@ class Part(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """Memory in bytes that a process freed. No reading shows which memory was freed."""
+    """Memory in bytes that a process freed. No reading shows which part of the memory was freed."""
 
     size: float
     parts: Sequence[tuple[Part, float]]
-    """The newest parts, which are assumed to be the freed memory."""
+    """The newest parts when the memory was freed, each with a number of bytes. These bytes are assumed to be the freed
+    memory."""
 
 
 class BuildUp(NamedTuple):
-    """The memory at a moment. The sizes of ``parts`` (the largest part first) sum to ``size`` bytes."""
+    """The memory at a moment, divided by owner.
+
+    The sizes of ``parts`` (the largest part first) sum to ``size`` bytes.
+    """
 
     at_s: float
     size: int
     parts: Sequence[Part]
     freed: Mapping[Memory, Sequence[Freed]] = {}
-    """Freed memory, by the ``id`` of the process and the kind of memory."""
+    """Freed memory, the earliest first: ``{(id of the process, kind of memory): freed}``."""
     top: Part | None = None
-    """The stack of the last rise before the moment, with all bytes of this stack."""
+    """The stack that took the most memory in the last rise before the moment. The size counts all bytes of this stack.
+    None if no stack was seen."""
 
     def sum_of(self, *kinds: str) -> int:
-        """Return the bytes of all parts of these kinds."""
+        """Return the sum of the bytes of all parts of these kinds."""
         return sum(part.size for part in self.parts if part.kind in kinds)
 
 
 class Moment(NamedTuple):
-    """A level of RSS in bytes, and two moments (seconds since the start) between which RSS reached the level."""
+    """A level of RSS in bytes. RSS reached the level between ``from_s`` and ``to_s`` (seconds since the start)."""
 
     from_s: float
     to_s: float
     size: int = -1
-    """The level in bytes. If below 0, the level is the RSS that the helper read at ``to_s``."""
+    """The level in bytes. If negative, the level is the RSS at ``to_s``, as read by the helper that reads stacks."""
     process: int | None = None
     """The ``id`` of the process whose rise reached the level; None if unknown."""
     since_s: float | None = None
-    """If given, only growth since this moment counts: in each process, the levels above the RSS at this moment."""
+    """If given, only memory that was taken after this time counts. These are the bytes of each process above the RSS at
+    ``since_s``."""
 
 
 def of_peak(session: Session) -> BuildUp | None:
-    """Return the build-up of the RSS peak; None if there are no stacks, or if the moment of the peak is unknown."""
+    """Return the build-up (the memory, divided by owner) of the RSS peak.
+
+    None if there are no stacks, or if the moment of the peak is unknown.
+    """
     return session.once(_build_up_peak)
 
 
@@ -150,7 +162,7 @@ def _build_up_peak(session: Session) -> BuildUp | None:
 
 
 def of_operation(session: Session, operation: Operation) -> BuildUp | None:
-    """Return the build-up of the largest RSS during an operation; None if unknown."""
+    """Return the build-up (the memory, divided by owner) of the largest RSS during an operation; None if unknown."""
     peak = operation.of("rss").peak
     if peak is None or peak.low <= 0:
         return None
@@ -159,15 +171,16 @@ def of_operation(session: Session, operation: Operation) -> BuildUp | None:
 
 
 def at(session: SessionData, time_s: float, since_s: float | None = None) -> BuildUp | None:
-    """Return the build-up of the memory at ``time_s`` (seconds since the start); None if the helper saw no process.
+    """Return the build-up (the memory, divided by owner) at ``time_s`` (seconds since the start).
 
-    If ``since_s`` is given, only growth since this moment counts.
+    None if the helper that reads stacks saw no process. If ``since_s`` is given, only memory that was taken after
+    ``since_s`` counts.
     """
     return build_ups(session, [Moment(time_s, time_s, since_s=since_s)])[0]
 
 
 def at_end(session: Session) -> BuildUp | None:
-    """Return the build-up of the memory still in use when the program's code had finished; None if unknown.
+    """Return the memory still in use when the program's code had finished, divided by owner; None if unknown.
 
     The code has finished when the last Python process reports the end of its code. A Python process that was started by
     Python does not count, because the resource tracker of ``multiprocessing`` outlives the program. If there is no
@@ -185,11 +198,11 @@ def _build_up_end(session: Session) -> BuildUp | None:
 
 
 def held_at_end(session: Session) -> int | None:
-    """Return the bytes that a Python program still used at the end, without Python itself and without imports.
+    """Return the bytes that a Python program still used at its end, except the memory of Python itself and of imports.
 
-    Pages that forked copies share count once. If a signal or ``--max-memory`` ended the program, the result is None.
-    The result is also None if no Python process reported the end of its code, because readings just before the end may
-    show memory that the code had freed.
+    Memory that forked copies share counts once. If a signal or ``--max-memory`` ended the program, the result is None.
+    The result is also None if no Python process reported the end of its code: the last readings may show memory that
+    the code had already freed.
     """
     end = at_end(session)
     snapshots = session.snapshots
@@ -205,7 +218,10 @@ def held_at_end(session: Session) -> int | None:
 
 
 def _end_of(watched: WatchedProcess) -> float:
-    """Return when the code of a process ended. Without a report, return when memory was largest just before the end."""
+    """Return when the code of a process ended.
+
+    If the process did not report this time, return the time of the largest memory just before the end of the process.
+    """
     if watched.code_end_s is not None:
         return watched.code_end_s
     gone_s = max(compress(watched.time_s, watched.rss), default=0.0)
@@ -214,7 +230,10 @@ def _end_of(watched: WatchedProcess) -> float:
 
 
 def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp | None]:
-    """Return the build-up of each moment; None if the helper saw no process."""
+    """Return the build-up (the memory, divided by owner) of each moment.
+
+    None if the helper that reads stacks saw no process.
+    """
     snapshots = session.snapshots
     if snapshots is None or not any(watched.windows or watched.is_native for watched in snapshots.processes):
         return [None] * len(moments)
@@ -223,13 +242,13 @@ def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp |
 
 
 class _ProcessRise(NamedTuple):
-    """The memory of a process, or the growth of this memory."""
+    """The memory of a process, or only the growth of this memory since a moment."""
 
     watched: WatchedProcess
     rises: list[Rise]
     """Rises of memory, the earliest rise first."""
     falls: Mapping[str, Sequence[Fall]]
-    """Freed memory, by kind of memory."""
+    """Memory that the process freed: ``{kind of memory: falls}``."""
 
     @property
     def size(self) -> float:
@@ -241,7 +260,7 @@ class _ProcessRise(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A part whose size is not final: ``part.size`` is 0, and ``size`` may be a fraction until pieces are summed."""
+    """A part of the memory before rounding. ``size`` may be a fraction. ``part.size`` is always 0."""
 
     part: Part
     size: float
@@ -249,7 +268,7 @@ class _Piece(NamedTuple):
 
 
 def _find_highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
-    """Return the time near a moment at which all processes together held the most memory."""
+    """Return the time in or near the span of ``moment`` at which all processes together held the most memory."""
     if moment.size < 0:
         return moment.to_s
     times = {moment.from_s, moment.to_s}
@@ -265,7 +284,10 @@ def _find_highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
 
 
 class _Builder:
-    """Makes the build-ups of a session. The timeline of each process is prepared once for all build-ups."""
+    """Makes the build-ups of a session: the memory at a moment, divided by owner.
+
+    The timeline of each process is prepared once for all build-ups.
+    """
 
     def __init__(self, snapshots: Snapshots, processes: Iterable[Process]) -> None:
         self._snapshots = snapshots
@@ -274,7 +296,7 @@ class _Builder:
         self._watched = {watched.process: watched for watched in snapshots.processes}
 
     def build_up(self, moment: Moment) -> BuildUp | None:
-        """Return the build-up of a moment; None if no process was seen."""
+        """Return the build-up (the memory, divided by owner) of a moment; None if no process was seen."""
         at_s = _find_highest(self._snapshots.processes, moment)
         changes = self._find_changes(moment, at_s)
         if not changes and moment.since_s is None:
@@ -303,7 +325,11 @@ class _Builder:
         return BuildUp(at_s, size, parts, freed, top=top)
 
     def _find_changes(self, moment: Moment, at_s: float) -> list[_ProcessRise]:
-        """Return the memory, or growth, of each process: first the moment's process, then the latest rise."""
+        """Return the memory of each process, or the growth of this memory.
+
+        The process of the moment is first. The other processes are sorted by the time of their last rise, the latest
+        first.
+        """
         changes = []
         for watched in self._snapshots.processes:
             rises, falls = levels_at(watched, at_s)
@@ -320,7 +346,7 @@ class _Builder:
         return sorted(changes, key=order, reverse=True)
 
     def _add_unwatched(self, at_s: float, missing: float) -> Iterator[_Piece]:
-        """Yield pieces for processes that only the sampler saw, because they lived too short for the helper."""
+        """Yield pieces for short processes that the sampler saw, but the helper that reads stacks did not."""
         for process in self._processes.values():
             has_begun = process.counted_s is not None and process.counted_s <= at_s + _AROUND_S
             has_ended = process.end_s is not None and process.end_s < at_s - _AROUND_S
@@ -409,10 +435,11 @@ class _Builder:
         return ()
 
     def _limit_shared(self, process: Process | None, size: float, seen_s: float) -> float:
-        """Return how many bytes of its first RSS (``size``) a forked copy can share with the parent.
+        """Return how many bytes a forked copy can share with the parent: at most ``size``, the first RSS of the copy.
 
-        The limit is the parent's largest RSS between the fork and ``seen_s``, without pages of files, because fork(2)
-        does not copy these pages. The kernel gives the time of the fork in ticks.
+        The limit is the parent's largest RSS between the fork and ``seen_s``, when the copy was first seen. Pages of
+        files do not count, because fork(2) does not copy these pages. The time of the fork is rounded to ticks of the
+        kernel.
         """
         parent = None if process is None else self._processes.get(process.parent)
         if process is None or parent is None:
@@ -427,9 +454,9 @@ class _Builder:
         return min(size, largest or size)
 
     def _find_top(self, change: _ProcessRise) -> Part | None:
-        """Return the part that owns most of the last rise, with a size of 0; None if no stack was seen.
+        """Return the part that owns the most bytes of the last rise, with a size of 0; None if no stack was seen.
 
-        If the stacks before and after the rise own equal shares, return a part with the later stack.
+        If the stacks before and after the rise own equal shares, return the part with the later stack.
         """
         last = max(change.rises, key=lambda rise: rise.to_s)
         middle_s = (last.from_s + last.to_s) / 2  # at the end of the rise, the call may already have returned
@@ -440,9 +467,9 @@ class _Builder:
 
 
 def _cut_first(rises: Sequence[Rise], size: float, file_size: float) -> list[Rise]:
-    """Remove the earliest bytes: ``file_size`` bytes of files, and ``size`` bytes of other memory.
+    """Remove the earliest bytes from the rises, and return the remaining rises.
 
-    Return the other rises.
+    ``file_size`` bytes of files and ``size`` bytes of other memory are removed.
     """
     remaining = {True: file_size, False: size}
     later = []
@@ -456,7 +483,10 @@ def _cut_first(rises: Sequence[Rise], size: float, file_size: float) -> list[Ris
 
 
 def _fit_to_size(changes: Iterable[_ProcessRise], missing: float, at_s: float) -> Iterator[_ProcessRise]:
-    """Yield the processes with rises that sum to the peak. Unexplained bytes belong to the first process."""
+    """Yield the processes, with rises that sum to the peak. ``missing`` is the peak minus the present sum.
+
+    Missing bytes are added to the first process. If the sum is too large, the newest rises become smaller.
+    """
     for change in changes:
         unexplained = Rise(max(0.0, missing), at_s, at_s, _AROUND_S, is_replaced=True)
         rises = [*change.rises, unexplained]
@@ -492,8 +522,8 @@ _PROGRAM_NAME = 40
 def running_text(top: Part) -> str:
     """Return the code that was running: ``torch/jit/_trace.py:455 _check_trace, called by openvino/…/ts_decoder.py:9``.
 
-    The caller is the frame that called the library. If the program's own code was running, the caller is the frame
-    above. Empty if there are no frames.
+    The frame after ``called by`` called the library, or called the program's own code if this was running. For a
+    program without Python, return the name and the frame that started the program. Empty if there are no frames.
     """
     if top.kind == PROGRAM:
         name = shortened(printable(top.program), _PROGRAM_NAME) or "a program without Python"
@@ -508,7 +538,10 @@ def running_text(top: Part) -> str:
 
 
 def _starter_text(stack: Sequence[Frame]) -> str:
-    """Name the frame that started a program, and the call of a library that led to this frame."""
+    """Return ``started by FRAME, for CALL``, or an empty text if there are no frames.
+
+    FRAME is the frame that started a program. CALL is the library call that led to this frame.
+    """
     frame = innermost_frame(stack)
     if frame is None:
         return ""

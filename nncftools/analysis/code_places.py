@@ -35,10 +35,10 @@ _SCRIPT_FOLDERS = {"bin", "Scripts"}
 _TYPED_FILES = ("<string>", "<stdin>", "<ipython-input")
 _OUR_PACKAGE = "/nncftools/"
 _SPAWNING_FILE = "/multiprocessing/spawn.py"
-"""If a ``python -c`` line calls this file, multiprocessing has started the line, not the user."""
+"""If the code of ``python -c`` calls this file, the process was started by multiprocessing, not by the user."""
 _IMPORTING_FILES = ("/importlib/__init__.py", "/_distutils_hack/__init__.py", "/transformers/utils/import_utils.py")
 _IMPORTING = ("find_spec", "exec_module", "create_module", "<module>")
-"""Functions of our hook that run while a module is imported."""
+"""Functions of the import hook of nncf-tools that run while a module is imported."""
 _WRAPPERS = {"wrapper", "wrapped"}
 """Names of the functions that decorators of libraries put around a function."""
 _LOCALS = ".<locals>"
@@ -83,8 +83,9 @@ def is_of_user(frame: Frame) -> bool:
 def own_places(stack: Sequence[Frame]) -> list[int]:
     """Return the indexes of the frames with the user's own code.
 
-    Code without a file is own code only if all outer frames are own code: a library may generate other code without a
-    file. The body of a comprehension is part of the function.
+    Code without a file is own code only if all frames outside of this code are own code, because libraries also
+    generate code without a file. The body of a comprehension is left out: the function around the comprehension has a
+    frame.
     """
     places: list[int] = []
     for place, frame in enumerate(stack):
@@ -104,7 +105,7 @@ def own_places(stack: Sequence[Frame]) -> list[int]:
 def own_functions(stack: Sequence[Frame]) -> Stack:
     """Return the functions in a stack that are the user's own code, without lines.
 
-    If there are none, return all functions.
+    If no function is the user's own code, return all functions.
     """
     places = own_places(stack) or range(len(stack))
     return tuple(Frame(*stack[place].code, 0) for place in places)
@@ -124,9 +125,10 @@ def source_of(snapshots: Snapshots, frame: Frame) -> str:
 
 
 def imported_package(stack: Sequence[Frame]) -> str:
-    """Return the package that the innermost frames import; empty if they import nothing.
+    """Return the package that the innermost frames import; empty if there is no import.
 
-    Only frames after the last frame of own code count. An imported module of the program is own code.
+    Only frames inside the innermost frame of own code count. A module of the user's program is own code, even during
+    the import of the module.
     """
     package = ""
     is_imported = False
@@ -161,8 +163,8 @@ def short_file(file: str) -> str:
 def brief_label(frame: Frame, before: Frame | None = None, *, has_function: bool = True, is_short: bool = False) -> str:
     """Return a frame as a short text: ``openvino/…/ts_decoder.py:105 trace``, or ``import torch`` for a module's code.
 
-    If ``before``, the frame that was named before, has the same file, the file is left out. With ``is_short``, a file
-    of the user has no folder, and a method of a library has no file: ``Model.forward``.
+    ``before`` is the frame whose text comes before this text. If both frames have the same file, the file is left out.
+    With ``is_short``, a file of the user has no folder, and a method of a library has no file: ``Model.forward``.
     """
     module = module_of(frame)
     if module:
@@ -215,8 +217,8 @@ def what_runs(frame: Frame) -> str:
 def reported_frames(stack: Sequence[Frame]) -> list[tuple[int, Frame]]:
     """Return the frames that say something about the program, with their indexes. If there are none, return all frames.
 
-    Other frames only pass a call on: frames of an import system or a decorator, and frames between a caller and
-    ``forward``.
+    Frames that only pass a call on are left out: frames of an import system or a decorator, and frames between a caller
+    and ``forward``.
     """
     reported = []
     for index, frame in enumerate(stack):
@@ -273,7 +275,8 @@ def _find_equal(labels: Sequence[str]) -> list[list[int]]:
 def _label_place(stack: Sequence[Frame], *, is_short: bool = False) -> str:
     """Return a name for the innermost frame.
 
-    A frame of the standard library or ``torch.nn`` comes after the nearest caller.
+    If this frame is of the standard library or ``torch.nn``, the name begins with the nearest caller outside of both:
+    ``CALLER › FRAME``.
     """
     frames = [stack[-1]]
     if _is_tool(stack[-1]):
@@ -294,7 +297,10 @@ def library_text(function: str, file: str) -> str:
 
 
 def main_library(stacks: Mapping[Stack, int], size: int) -> str:
-    """Return the function of a library that took most of a row: `` (numpy ones)``; empty if no function took half."""
+    """Return the library function that took at least half of ``size`` bytes: `` (numpy ones)``; empty if there is none.
+
+    ``stacks`` has the bytes of each stack.
+    """
     names = Counter[str]()
     for stack, part in stacks.items():
         if not is_of_user(stack[-1]):

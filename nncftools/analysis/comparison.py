@@ -1,7 +1,8 @@
 """Compares two runs, or two groups of repeated runs: figures, operations and settings.
 
-Operations of several runs are matched by name, function and arguments, or else by name and function, or else by name.
-Settings are the command, arguments, machine, sampling, and the compression of saved models.
+Operations of several runs are matched by name, function and arguments. If there is no match, name and function are
+enough, and then the name alone. Settings are the command, arguments, machine, sampling, and the compression of saved
+models.
 """
 
 from __future__ import annotations
@@ -47,12 +48,16 @@ from nncftools.session.nesting import kind_of
 COMMAND = "command"
 _MOST_WORDS = 500
 _NNCF_PARTS = 3
-"""The number of parts in the key of a setting: ``nncf``, algorithm, setting."""
+"""The number of parts in the key of a setting: ``nncf/ALGORITHM/SETTING``."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of both sides. If the runs of a side differ, the values are joined by ``or``. Empty means not set."""
+    """A setting that may differ between the two sides of a comparison, ``base`` and ``new``.
+
+    If the runs of a side have different values, the values are joined by ``or``. An empty value means that the setting
+    is not set.
+    """
 
     name: str
     base: str
@@ -101,7 +106,11 @@ def _compare_texts(name: str, base: Sequence[str], new: Sequence[str]) -> Iterat
 
 
 def _compare_commands(base: Sequence[str], new: Sequence[str]) -> Iterator[Setting]:
-    """Yield the words in which two commands differ, with their options. For several commands, yield all words."""
+    """Yield the words in which two commands differ.
+
+    If the value of an option differs, the name of the option is included. If a side has several commands, yield the
+    whole commands.
+    """
     if len(base) > 1 or len(new) > 1:
         yield Setting(COMMAND, _join(base), _join(new))
         return
@@ -134,7 +143,7 @@ _KEYS: tuple[Callable[[Operation], Hashable], ...] = (
     attrgetter("name", "call"),
     attrgetter("name"),
 )
-"""The attributes that must be equal, the strictest first."""
+"""Operations are the same if these attributes are equal. The strictest set of attributes is tried first."""
 Match = dict[int, str]
 """An operation that several runs have: ``{index of the run: name of the operation in this run}``."""
 
@@ -142,9 +151,9 @@ Match = dict[int, str]
 def match_operations(runs: Sequence[Mapping[str, Operation]]) -> list[Match]:
     """Find the same operations in several runs.
 
-    ``runs`` has the operations of each run by name, in the order of their starts. Operations with equal keys are
-    matched in this order. The result has the operations of the first run in order, and then the operations that only
-    later runs have.
+    ``runs`` has the operations of each run by name, in the order of their starts. If several operations have equal
+    keys, they are matched in this order. The result has the operations of the first run in order, and then the
+    operations that only later runs have.
     """
     matches: list[Match] = []
     for run, operations in enumerate(runs):
@@ -170,7 +179,7 @@ def match_operations(runs: Sequence[Mapping[str, Operation]]) -> list[Match]:
 def _index_matches(
     matches: Iterable[Match], runs: Sequence[Mapping[str, Operation]], key: Callable[[Operation], Hashable]
 ) -> dict[Hashable, deque[Match]]:
-    """Return the matches that contain an operation with a key: ``{key: matches}``."""
+    """Return the matches for each key of their operations: ``{key: matches}``."""
     alike: dict[Hashable, deque[Match]] = {}
     for match in matches:
         keys = {key(runs[run][name]) for run, name in match.items()}
@@ -197,7 +206,7 @@ class Run:
     models: Mapping[str, str] = field(default_factory=dict)
     """The compression settings of the saved models: ``{name: value}``."""
     peak: str
-    """The moment of the RSS peak and the operation, as a text; empty if unknown."""
+    """The moment of the RSS peak and the operation at this moment, as a text; empty if unknown."""
     remarks: Sequence[str]
     """Problems of this run."""
     figures: Values
@@ -205,13 +214,14 @@ class Run:
     """Figures of operations by name, in the order of their starts. A second operation of the same name is ``NAME (2)``.
     """
     calls: Mapping[str, Operation] = field(default_factory=dict)
-    """The operations of ``operations``, without their figures."""
+    """The same operations as in ``operations``, by the same names, but without figures."""
     every: Mapping[str, Operation] = field(default_factory=dict)
-    """All operations with their figures, also inner operations, in the order of their starts. Gates need them."""
+    """All operations with their figures, also inner operations, in the order of their starts. Gates (limits that the
+    user sets) on operations need the figures."""
     stacks: Sizes | None = None
     """The bytes that each place in the code held at the RSS peak; None if there are no stacks."""
     why_no_stacks: str = ""
-    """The reason why the helper took no stacks; empty if unknown, or if the user asked for no stacks."""
+    """The reason why no stacks were read; empty if unknown, or if the user asked for no stacks."""
 
     def together(self, calls: Sequence[Operation]) -> Values:
         """Return the figures of several operations together: the highest peak, and the sums of durations and counters.
@@ -227,7 +237,8 @@ def measure_run(session: Session, title: str, depth: int = 1, *, peak: str = "",
     """Return the facts and figures of a session, with the operations of the outer ``depth`` levels.
 
     ``title`` names the session in messages, and ``peak`` describes the peak. With ``with_inner``, the result also has
-    the figures of inner operations, for gates on operations. Raises NncfToolsError if the session has no samples.
+    the figures of inner operations, for gates (limits) on operations. Raises NncfToolsError if the session has no
+    samples.
     """
     if not len(session.samples):
         raise NncfToolsError(f"{title}: has no samples, so there is nothing to compare")
@@ -362,14 +373,13 @@ class ComparedOperation:
 
     name: str
     title: str
-    """The name. If a run has several operations of this name, a number follows: ``NAME (1)``. If the runs have
-    different numbers, all numbers follow: ``NAME (1 → 2)``.
-    """
+    """The name of the operation. If a run has several operations of this name, the number of the operation follows:
+    ``NAME (1)``. If this number differs between the runs, all numbers follow: ``NAME (1 → 2)``."""
     base_runs: int
     new_runs: int
     differences: Mapping[str, Difference]
     base_signatures: Sequence[str] = ()
-    """The functions of the operation with arguments, in the runs of ``base``."""
+    """The functions that the operation called in the runs of ``base``, with their arguments."""
     new_signatures: Sequence[str] = ()
 
 
@@ -481,9 +491,10 @@ def _list_signatures(runs: Sequence[Run], match: Match) -> list[str]:
 def longest_in_all(
     runs: Sequence[Run], most: int, typical: Callable[[list[float]], float]
 ) -> list[tuple[str, list[Values]]]:
-    """Return the longest operations that all runs have (at most ``most``), in order, with their figures in each run.
+    """Return the longest operations that all runs have, with their figures in each run.
 
-    ``typical`` reduces the durations in all runs to a single duration.
+    At most ``most`` operations are returned, in the order of the first run. ``typical`` reduces the durations of an
+    operation in all runs to a single duration.
     """
     matches = match_operations([run.calls for run in runs])
     everywhere = [match for match in matches if len(match) == len(runs)]

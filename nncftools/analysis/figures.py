@@ -1,7 +1,8 @@
 """The figures that ``compare`` compares, with the names that gates use, and the places in code whose memory changed.
 
-A ``Difference`` has the change of a figure, and tells whether the change is more than noise. A ``GrownStack`` is a
-place in the code that held more, or less, memory at the peak of a run than at the peak of another run.
+A gate is a limit such as ``peak_rss>+5%``. A ``Difference`` has the change of a figure, and tells whether the change is
+more than noise. A ``GrownStack`` is a place in the code that held more, or less, memory at the peak of a run than at
+the peak of another run.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ PEAK = "peak_"
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure to compare: the name in a gate, the label, and the unit (``"B"``, ``"s"`` or ``""``)."""
+    """A figure to compare: the name in a gate, the label, and the unit.
+
+    A gate is a limit such as ``peak_rss>+5%``. The unit is ``"B"`` (bytes), ``"s"`` (seconds) or ``""`` (a number).
+    """
 
     name: str
     label: str
@@ -95,16 +99,16 @@ class Value(NamedTuple):
     """A figure of a run, in bytes or seconds."""
 
     low: float
-    """The figure, or the lower end of a peak's bracket."""
+    """The figure. If only two bounds of a peak are known (a bracket), this is the lower bound."""
     high: float | None = None
-    """The upper end of the bracket; None if there is no bracket, or if the end is unknown."""
+    """The upper bound of a peak; None if ``low`` is the exact figure, or if the upper bound is unknown."""
 
 
 Values = dict[str, Value]
 
 
 def list_recorded(runs: Iterable[Values]) -> Sequence[str]:
-    """Return the names of the figures of several runs, in the order of display."""
+    """Return the names of the figures that any of several runs has, in the order of display."""
     names = dict[str, Value]()
     for values in runs:
         names |= values
@@ -117,35 +121,34 @@ def _cached_order(names: tuple[str, ...]) -> Sequence[str]:
 
 
 def known_figure(name: str) -> Figure:
-    """Return the figure of a name that must exist."""
+    """Return the figure with this name. The name must be known."""
     figure = figure_of(name)
     assert figure is not None
     return figure
 
 
 SIGNIFICANT = 0.05
-"""If p is at most this value, the difference is beyond the spread of the runs."""
+"""If the p-value is at most this value, the difference of two sides counts as beyond the spread of their runs."""
 _LEAST = {
     "B": (0.01, 1 << 20),
     "s": (0.05, 0.1),
     "": (0.05, 1.0),
 }
-"""Limits by unit: ``(share, amount)``. A change below this share of the figure, or below this amount, is noise, even if
-measured often.
-"""
+"""Limits by unit: ``(share, amount)``. A change below this share of the figure, or below this amount, is noise. This
+also applies if many runs show the same change."""
 
 
 class Side(NamedTuple):
-    """A figure of a side; a side is a run, or a group of runs."""
+    """The values of a figure on one side of a comparison. A side is a run, or a group of runs."""
 
     values: Sequence[float]
     """The values of the runs in which the figure is known."""
     high: float | None = None
-    """The median of the upper ends of the brackets; None if any end is unknown."""
+    """The median of the upper bounds of the runs' peaks; None if any upper bound is unknown."""
 
     @property
     def median(self) -> float:
-        """The median of the runs."""
+        """The median of the values of the runs."""
         return median(self.values)
 
 
@@ -156,9 +159,8 @@ class Difference(NamedTuple):
     base: Side
     new: Side
     p: float | None = None
-    """The p-value of the exact Mann-Whitney test: the probability that chance alone makes the two sides differ at least
-    as much. None for single runs.
-    """
+    """The p-value of the exact Mann-Whitney test: the probability that chance alone makes two sides differ at least as
+    much as these two sides. None for single runs."""
 
     @property
     def change(self) -> float:
@@ -172,7 +174,7 @@ class Difference(NamedTuple):
 
     @property
     def is_within_brackets(self) -> bool:
-        """Whether the brackets overlap, so that the real peaks may be equal."""
+        """Whether the brackets (the ranges from lower to upper bound) overlap, so that the real peaks may be equal."""
         if self.base.high is None or self.new.high is None or not self.change:
             return False
         highest_low = max(self.base.median, self.new.median)
@@ -182,8 +184,8 @@ class Difference(NamedTuple):
     def stands_out(self) -> bool:
         """Whether the change is more than noise.
 
-        The change must be large enough to matter, and the brackets must not overlap. Between groups, the change must
-        also be beyond the spread of the runs.
+        The change must be large enough to matter. The brackets of the two peaks (from lower to upper bound) must not
+        overlap. Between groups, the change must also be beyond the spread of the runs.
         """
         share, least = _LEAST[self.figure.unit]
         least = max(least, share * abs(self.base.median))
@@ -195,7 +197,8 @@ class Difference(NamedTuple):
     def is_beyond_spread(self) -> bool | None:
         """Whether the difference is beyond the spread of the runs; None for single runs.
 
-        If the groups are too small for the test, the ranges of the two sides must not overlap.
+        The Mann-Whitney test decides. If the groups are too small for this test, the ranges of the two sides must not
+        overlap.
         """
         can_be_significant = smallest_p(len(self.base.values), len(self.new.values)) <= SIGNIFICANT
         if self.p is None or can_be_significant:
@@ -205,12 +208,15 @@ class Difference(NamedTuple):
 
     @property
     def exceeds_spread(self) -> bool | None:
-        """Whether the test finds a difference beyond the spread of the runs; None for single runs."""
+        """Whether the Mann-Whitney test finds a difference beyond the spread of the runs; None for single runs."""
         return None if self.p is None else self.p <= SIGNIFICANT
 
 
 def find_differences(base: Sequence[Values], new: Sequence[Values]) -> Mapping[str, Difference]:
-    """Return the figures that both sides have: ``{name: difference}``. A side is one run or several runs."""
+    """Return the differences of the figures that both sides have: ``{name: difference}``.
+
+    A side is a run, or a group of runs.
+    """
     new_names = list_recorded(new)
     common = [name for name in list_recorded(base) if name in new_names]
 
@@ -257,20 +263,22 @@ def p_value(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def smallest_p(first: int, second: int) -> float:
-    """Return the smallest p of groups of these sizes: the p if all values of one group exceed the other group."""
+    """Return the smallest p-value that two groups of these sizes can have.
+
+    The groups have this p-value if all values of a group exceed all values of the other group.
+    """
     return min(1.0, 2 / comb(first + second, first))
 
 
 Code = tuple[str, str]
-"""A function and its file, with names that are the same in every environment. For memory without a stack, and for a
-program without Python: a name and an empty text.
-"""
+"""A function and its file: ``(function, file)``. Both names are the same in every environment. Memory without a stack,
+and memory of a program without Python, has ``(name, "")``."""
 CodePath = tuple[Code, ...]
-"""A function of the user's own code, and then the library functions on the stack, without lines. If there is no own
-code, the path has all callers.
-"""
+"""A function of the user's own code, and then the library functions that this function called, without lines. If a
+stack has no own code, the path has all functions of the stack."""
 _EXPRESSION = ".<locals>.<"
-"""The text before the name of a lambda or a comprehension. Their memory counts for the outer function."""
+"""The text before the name of a lambda or a comprehension. Their memory counts as memory of the function around
+them."""
 _SITE = "/site-packages/"
 _STANDARD = "/lib/python3/"
 _PLAIN = {
@@ -278,15 +286,15 @@ _PLAIN = {
     WITHOUT_STACK[SHARED]: LABELS[SHARED_PAGES],
 }
 _SMALLEST = 0.005
-"""A place with a smaller share of the peak is not compared."""
+"""A place in the code with a smaller share of the peak is not compared."""
 _LEAST_CHANGE = 0.01
 """A change below this share of the larger peak is ignored."""
 _EXPLAINED = 0.7
-"""A place is divided into parts if the parts explain this share of the change."""
+"""A place in the code is divided into the places that it calls if these explain this share of the change of memory."""
 
 
 class HeldSize(NamedTuple):
-    """The bytes that a place held: the likely size, and bounds."""
+    """The bytes that a place in the code held: the likely size, a lower bound and an upper bound."""
 
     size: float = 0.0
     low: float = 0.0
@@ -296,14 +304,17 @@ class HeldSize(NamedTuple):
     shows.
     """
     below: float = 0.0
-    """The bytes that may belong to called functions that no stack shows."""
+    """Bytes in calls that no stack shows. Any function that the place calls may own these bytes."""
 
 
 Sizes = Mapping[CodePath, HeldSize]
 
 
 class GrownStack(NamedTuple):
-    """A place in the code, with the bytes that the place held at both peaks. For groups, the bytes are medians."""
+    """A place in the code, with the bytes that the place held at the RSS peaks of both sides.
+
+    If a side is a group of runs, the bytes are a median.
+    """
 
     label: str
     owner: str
@@ -353,7 +364,10 @@ def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
 
 
 def _start_at_own(part: Part) -> Part:
-    """Return a part with the stack from the deepest own frame on. All imports become a single program."""
+    """Return a part whose stack begins at the innermost frame of the user's own code.
+
+    Memory from imports has no stack in the result: all imports count as a single program.
+    """
     if part.is_start or (part.kind == SEEN and imported_package(part.stack)):
         return Part(part.size, PROGRAM, part.process, program=LABELS[IMPORTS])
     depth = 0
@@ -365,7 +379,10 @@ def _start_at_own(part: Part) -> Part:
 
 
 def _unplaced_in(node: Node) -> int:
-    """Return the certain bytes of a place that belong to unknown calls: neither to the place nor to a known call."""
+    """Return the bytes in calls of a place that no stack shows.
+
+    These are the certain bytes, without the bytes of the place itself and of the known calls.
+    """
     in_children = sum(child.certain for child in node.children.values() if child.kind == SEEN)
     return node.certain - node.own_certain - in_children
 
@@ -381,7 +398,7 @@ def _stable_file(file: str) -> str:
 def find_grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownStack]:
     """Return the ``most`` places whose memory changed most, the largest change first. The places do not overlap.
 
-    A place is divided into parts as long as a few parts explain most of the change.
+    A place is divided into the places that it calls, as long as a few of these explain most of the change.
     """
     reference = new[0]
     base = [_rename_scripts(run, reference) for run in base]
@@ -414,9 +431,10 @@ def _owner_of(path: CodePath) -> CodePath:
 
 
 def _medians(runs: Sequence[Sizes], paths: Iterable[CodePath]) -> dict[CodePath, HeldSize]:
-    """Return the median memory of each place.
+    """Return the median memory of each place over all runs.
 
-    If a run does not have the place, the caller's memory that no stack shows may belong to the place.
+    In a run without the place, the likely size is 0 bytes. The upper bound is then the memory of the caller in calls
+    that no stack shows.
     """
     completed = [dict(run) for run in runs]
     for run in completed:
@@ -444,7 +462,7 @@ def _make_change(path: CodePath, base: HeldSize, new: HeldSize) -> GrownStack:
 
 
 def _rename_scripts(run: Sizes, reference: Sizes) -> Sizes:
-    """Rename the files of own functions as in the reference run, where a script may have another name.
+    """Rename the user's files to their names in the reference run: a script may have another name in each run.
 
     A function that only this run has is matched to a function of the same name that only the reference has. If several
     functions have this name, the largest functions are matched first.
@@ -471,7 +489,10 @@ def _own_by_name(run: Sizes, other: Sizes) -> defaultdict[str, list[CodePath]]:
 
 
 def _divide(changes: Mapping[CodePath, GrownStack]) -> Iterator[CodePath]:
-    """Yield the places to report. Callers come before the functions that they call."""
+    """Yield the places in the code to report.
+
+    A place is divided into the places that it calls if these explain the change of the memory.
+    """
     children = {path: list[CodePath]() for path in changes}
     largest = {path: abs(change.change) for path, change in changes.items()}
     for path in reversed([path for path in changes if path]):
@@ -493,7 +514,7 @@ def _divide(changes: Mapping[CodePath, GrownStack]) -> Iterator[CodePath]:
 
 
 def _is_explained(place: GrownStack, parts: Sequence[GrownStack]) -> bool:
-    """Return whether the changes of the parts explain the change of the place, and are at least as certain."""
+    """Return whether the parts (calls in a place) explain the change of the place, and are at least as certain."""
     explained = sum(part.change for part in parts)
     changed = sum(abs(part.change) for part in parts)
     unsure = sum(abs(part.change) for part in parts if part.is_within_bounds)

@@ -1,8 +1,8 @@
 """Forecasts the memory that a model needs with all layers, from slices: runs with only a few of the layers.
 
-The memory of each operation, and of each time between operations, is a line over the number of layers. The highest line
-at the full number of layers is the forecast. The memory of an operation can follow the higher of two lines, so starts,
-peaks and ends have separate lines.
+For each operation, and for each time between operations, a line describes the memory over the number of layers. The
+highest line at the full number of layers is the forecast. An operation has separate lines for the memory at the start,
+at the peak and at the end. With more layers, a different line of the three may be the highest.
 """
 
 from __future__ import annotations
@@ -22,38 +22,39 @@ from nncftools.analysis.forecast_lines import FLOOR, LEAST_SLICES, Line, Slice, 
 
 FORMAT = "nncf-tools-forecast"
 VERSION = 1
-"""Version 1 is the first version (2026-11)."""
+"""The version of the file format. Version 1 is the first version (2026-11)."""
 YES = "fits"
 SLOWLY = "fits slowly"
 NO = "does not fit"
 UNSURE = "may not fit"
 _NOTICEABLE = 1.01
 _MATTERS = 1.05
-"""If a line that is not straight may exceed the highest certain line by this factor, the peak is unknown."""
+"""If a line (memory over the number of layers) is not straight and may exceed the highest certain line by this factor,
+the peak is unknown."""
 _WIDE = 0.05
 _VAGUE = 0.12
 _SMALL_ERROR = 24 << 20
-"""An error of at most this many bytes at all layers is accepted, whatever the share of the peak."""
+"""A forecast error of at most this many bytes is accepted, even if the error is a large share of the peak."""
 _LEAST_SPREAD = 0.03
 _LEAST_SPREAD_OF_FLOOR = 0.07
-"""The least half widths of intervals, as a share of the value. Floors get wider intervals, because
-samples of a floor vary by 50 MiB.
-"""
+"""The smallest distance of the bounds from an estimate, as a share of the estimate. A floor (memory that the kernel
+cannot drop) has wider bounds, because measured floors vary by 50 MiB."""
 _BESIDE = 0.1
-"""The largest part of a floor, as a share, that may be outside the operation: pages of files, and memory between two
-samples.
-"""
+"""The floor of a run (memory that the kernel cannot drop) may exceed the largest floor of an operation by at most this
+share. The difference is pages of files, and memory between two samples."""
 _LEAST_OF_TIME = 0.65
 _MOST_OF_TIME = 1.25
-"""Factors for the bounds of a time. Single runs vary by 20 %, and small runs are mostly imports."""
+"""``_LEAST_OF_TIME`` and ``_MOST_OF_TIME`` are factors for the bounds of a forecast duration. The durations of equal
+runs vary by 20 %, and runs with few layers mostly import modules."""
 _FLAT = 0.03
-"""If memory grows by less than this share from the smallest slice to all layers, the model does not matter."""
+"""If the peak grows by less than this share from the smallest slice (run with few layers) to all layers, the peak does
+not depend on the model."""
 _BYTES_PER_NUMBER = 4
-"""The bytes of a weight in float32, the largest type that tools convert weights to."""
+"""The bytes of a weight in float32. Tools do not convert weights to a larger type."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A figure at the full number of layers."""
+    """The forecast of a figure for the model with all layers: the likely value, a lower bound and an upper bound."""
 
     value: float
     low: float
@@ -62,7 +63,10 @@ class Estimate(msgspec.Struct, frozen=True):
     """If true, the figure may be more than ``high``; only ``low`` is certain."""
 
     def combine(self, other: Estimate, choose: Callable[[float, float], float]) -> Estimate:
-        """Combine value and bounds with another figure; ``choose`` takes the smaller, the larger, or the sum."""
+        """Return an estimate whose value and bounds are combined from both estimates.
+
+        ``choose`` returns the smaller of two numbers, the larger number, or the sum.
+        """
         return Estimate(
             value=choose(self.value, other.value),
             low=choose(self.low, other.low),
@@ -72,7 +76,10 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """The needs of the whole model in bytes and seconds. A figure is null if the slices do not show the figure."""
+    """The needs of the whole model in bytes and seconds.
+
+    A figure is null if the slices (runs with fewer layers) do not show the figure.
+    """
 
     peak: Estimate
     floor: Estimate
@@ -81,13 +88,14 @@ class Forecast(msgspec.Struct, frozen=True):
     disk: Estimate | None
     time: Estimate
     operation: str = ""
-    """The operation with the peak, or the time between operations with the peak."""
+    """The name of the operation with the peak. If the peak is between operations: ``unmarked time after NAME``."""
     holds_from: int | None = None
-    """From this number of layers on, the peak is in ``operation``."""
+    """With at least this number of layers, the peak is in ``operation``. Null if the peak is in ``operation`` with any
+    number of layers from the smallest slice on."""
     before: str = ""
-    """The operation with the peak at fewer layers."""
+    """The operation with the peak if the model has fewer layers than ``holds_from``."""
     is_small: bool = False
-    """Whether the peak is almost as high without the model."""
+    """Whether the peak is hardly higher than the peak of the smallest slice (a run with few layers)."""
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -103,16 +111,18 @@ class Result(msgspec.Struct, kw_only=True):
     """The number of weights of an average layer; 0 if unknown."""
     weights: int
     from_config: bool = False
-    """Whether the slices had random weights."""
+    """Whether the slices (runs with fewer layers) had random weights."""
     added: list[str] = []
-    """Options that were added for the slices, because the whole model is larger."""
+    """Options that were added to the command of the slices (runs with fewer layers). The program adds these options
+    only for a model as large as the whole model."""
     slices: list[Slice] = []
     forecast: Forecast | None = None
     """The needs of the whole model. Null if the slices are not enough to know them."""
     limit: int | None = None
-    """The limit in bytes that ``--for`` gives."""
+    """The memory limit in bytes that the option ``--for`` gives; null if there is no limit."""
     fits: str | None = None
-    """``fits``, ``fits slowly``, ``may not fit`` or ``does not fit``."""
+    """The verdict on ``limit``: ``fits``, ``fits slowly``, ``may not fit`` or ``does not fit``; null if there is no
+    verdict."""
     notes: list[str] = []
 
     @property
@@ -122,7 +132,10 @@ class Result(msgspec.Struct, kw_only=True):
 
     @property
     def doubt(self) -> Line | None:
-        """The line that makes the peak unknown; None if there is none, or if there are fewer than three slices."""
+        """The line (memory over the number of layers) that makes the peak unknown.
+
+        None if there is no such line, or if there are fewer than three slices.
+        """
         if not has_enough(self.used):
             return None
         return compare_lines(self.used, self.layers, self.layer_parameters).doubt
@@ -140,7 +153,10 @@ def has_enough(used: Sequence[Slice]) -> bool:
 
 
 def find_doubtful(used: Sequence[Slice], full: int, layer_parameters: int) -> int | None:
-    """Return the number of layers to measure again; None if the peak is known well enough, or if no run helps."""
+    """Return the number of layers of the run to repeat.
+
+    None if the peak is known well enough, or if no repetition helps.
+    """
     if not any(part.points for part in used):
         return None
     compared = compare_lines(used, full, layer_parameters)
@@ -151,23 +167,24 @@ def find_doubtful(used: Sequence[Slice], full: int, layer_parameters: int) -> in
 
 
 def _has_error(winner: Line, full: int, share: float) -> bool:
-    """Return whether the error of a line at the full number of layers is larger than ``share`` of the size."""
+    """Return whether the forecast error of a line at all layers is larger than ``share`` of the forecast size."""
     return winner.error_at(full) > max(winner.at(full) * share, _SMALL_ERROR)
 
 
 class Comparison(NamedTuple):
-    """The lines of all operations, compared at the full number of layers."""
+    """The lines of all operations (memory over the number of layers), compared at the full number of layers."""
 
     lines: list[Line]
-    """The lines that are not above the winner, and fit at least the last points."""
+    """The lines that are not above ``winner`` at the full number of layers. Lines that miss the last points are left
+    out."""
     winner: Line
-    """The highest certain line at the full number of layers."""
+    """The line that is the highest at the full number of layers, of all lines that are certain."""
     doubt: Line | None
-    """The highest line that makes the peak unknown. It is a line that is not certain and may be above the winner, or
-    the line of the whole run if no operation explains the peak.
-    """
+    """The line that makes the peak unknown; None if the peak is known. An uncertain line that may be above the winner
+    makes the peak unknown. The same is true of a winner with a large error, and of the line of the whole run if no
+    operation explains the peak."""
     is_at_least: bool
-    """Whether the peak may be higher than the winner."""
+    """Whether the peak of the whole model may be higher than the line ``winner`` at all layers."""
 
 
 def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -> Comparison:
@@ -199,10 +216,10 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
 
 
 def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool) -> list[Line]:
-    """Return the straight lines, and other lines whose slope is a possible cost of a layer.
+    """Return the lines that are certain enough for a forecast: straight lines, and other lines with a possible slope.
 
-    A layer can cost one copy in float32 more than straight lines show. With ``twice``, a bent line counts only if two
-    runs agree.
+    A possible slope (bytes per layer) exceeds the slopes of the straight lines by at most a copy of a layer in float32.
+    With ``twice``, a line through only the last two points counts only if two runs agree.
     """
     certain = [line for line in found if line.is_straight and not line.is_partial]
     steepest = max((line.slope for line in certain), default=0.0)
@@ -216,7 +233,10 @@ def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool
 
 
 def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
-    """Return a figure at the full number of layers. The error grows with the distance from the points of the line."""
+    """Return the estimate of a figure for the model with all layers.
+
+    The more layers the model has beyond the measured points, the larger is the error.
+    """
     value = known.highest_at(full)
     spread = max(value * least, known.error_at(full))
     low = max(known.sizes[-1], value - spread)
@@ -224,9 +244,9 @@ def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
 
 
 def forecast(used: Sequence[Slice], full: int, layer_parameters: int = 0) -> Forecast | None:
-    """Return the needs of the whole model; None if there are too few slices, or if a line makes the peak unknown.
+    """Return the needs of the whole model; None if there are too few slices, or if the peak remains unknown.
 
-    The slices must be sorted by the number of layers.
+    The slices (runs with fewer layers) must be sorted by the number of layers.
     """
     if not has_enough(used):
         return None
@@ -265,7 +285,10 @@ def _estimate_known(used: Sequence[Slice], sizes: Sequence[float | None], full: 
 
 
 def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate:
-    """Return the peak of the highest line. The upper bound includes the bytes that were dropped in disturbed slices."""
+    """Return the peak of the whole model: the highest line at all layers.
+
+    The upper bound includes bytes of files that the kernel dropped during the runs because memory was short.
+    """
     peak = estimate(compared.winner, full)
     dropped = max(part.refaults * full / part.layers for part in used)
     high = max(peak.high + dropped, *(part.peak for part in used))
@@ -273,7 +296,10 @@ def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate
 
 
 def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estimate:
-    """Return the floor: the highest line of an operation, plus the memory of the run outside this operation."""
+    """Return the floor of the whole model (memory that the kernel cannot drop).
+
+    The floor is the highest line of an operation, plus the memory of the run outside this operation.
+    """
     of_run = line_of_runs(used, [part.floor for part in used])
     found = draw_lines(used, (FLOOR,))
     certain = _choose_certain(found, layer_parameters, twice=False)
@@ -295,7 +321,11 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
 
 
 def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None, str]:
-    """Return from how many layers on the winner has the peak, and the operation with the peak at fewer layers."""
+    """Return from how many layers on the winner has the peak, and the operation with the peak below this number.
+
+    The winner is the highest line at all layers. The result is ``(None, "")`` if the winner has the peak already with
+    ``least`` layers.
+    """
     winner = compared.winner
     for count in range(full, least - 1, -1):
         highest = max(compared.lines, key=lambda line: line.at(count))
@@ -305,7 +335,10 @@ def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None,
 
 
 def judged(known: Forecast, limit: int) -> str:
-    """Return the verdict on a limit. Between the floor and the comfortable amount, the run fits slowly."""
+    """Return the verdict on a memory limit.
+
+    If the limit is between the floor (the least memory) and the comfortable amount, the run fits slowly.
+    """
     if limit < known.floor.low:
         return NO
     if known.comfortable.is_at_least or limit < most_of_floor(known):
@@ -314,7 +347,7 @@ def judged(known: Forecast, limit: int) -> str:
 
 
 def most_of_floor(known: Forecast) -> float:
-    """Return the upper bound of the floor, which is never above the peak."""
+    """Return the upper bound of the floor (the least memory). The result is never above the upper bound of the peak."""
     return known.peak.high if known.floor.is_at_least else known.floor.high
 
 

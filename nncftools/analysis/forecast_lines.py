@@ -24,24 +24,28 @@ FLOOR = "floor"
 _STRAIGHT = 0.015
 _STRAIGHT_OF_MANY = 0.025
 _STRAIGHT_LEAST = 12 << 20
-"""A point is on a line if the distance is within a share of the largest size, or within these bytes: imports differ by
-some MiB. The share is larger from four points on, because four points say more about a line than three.
-"""
+"""A point is on a line if the distance is within a share of the largest size, or within these bytes. Imports alone
+differ by some MiB between runs. The share is larger from four points on, because four points say more about a line than
+three."""
 _FACTORS = {1: 4.0, 2: 2.5}
-"""Factors of the standard error by the number of points minus two: three points say little about the error."""
+"""Factors for the standard error: ``{number of points - 2: factor}``. Few points say little about the error, so the
+factor is larger."""
 _UNSURE = 0.03
 _UNSURE_LEAST = 16 << 20
-"""A peak is not used if the bracket is wider than this size, and wider than the share ``_UNSURE`` of the peak. Near the
-start and the end of an operation, samples show the neighbour.
-"""
+"""A peak is not used if the bounds are farther apart than this size, and farther apart than the share ``_UNSURE`` of
+the peak. Near the start and the end of an operation, samples may show the neighbouring operation instead."""
 _LEAST_S = 0.12
-"""In an operation shorter than this, samples show the neighbours."""
+"""If an operation is shorter than this, samples may show the memory of neighbouring operations."""
 _LEAST_S_OF_FLOOR = 0.5
-"""A time between operations that is shorter than this has too few samples for a floor."""
+"""A time between operations has too few samples for a floor (memory that the kernel cannot drop) if the time is shorter
+than this."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory of an operation in a slice, in bytes; null if the memory is not certain."""
+    """The memory of an operation in a slice (a run with only some of the layers), in bytes.
+
+    A figure is null if the figure is not certain.
+    """
 
     operation: str
     """The name of the operation after the names of the enclosing operations: ``Outer › Inner``."""
@@ -55,7 +59,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """A run with some of the layers; bytes and seconds, null for unknown."""
+    """A run of the model with only some of the layers. Figures are bytes and seconds; null means unknown."""
 
     layers: int
     session: str
@@ -81,25 +85,24 @@ class Line(NamedTuple):
     slope: float
     """Bytes per layer."""
     base: float
-    """Bytes without layers."""
+    """The slope of the line in bytes per layer."""
     operation: str = ""
     """The name of the operation; empty for the whole run."""
     what: str = "peak"
-    """``start``, ``peak``, ``end`` or ``floor``."""
+    """The memory that the line describes: ``start``, ``peak``, ``end`` or ``floor``."""
     steepest: float = 0.0
-    """The largest slope between two neighbouring points, if not all points are on the line."""
+    """The largest slope between two neighbouring points; 0 if the line is straight."""
     is_straight: bool = True
-    """Whether all points are on the line, or the last three."""
+    """Whether all points, or at least the last three points, are on the line."""
     is_partial: bool = False
     """Whether only the last three points are on the line."""
     is_bent: bool = False
-    """Whether only the last two points are on the line, because memory grew faster there. A line that is neither
-    straight nor bent gives no forecast.
-    """
+    """Whether only the last two points are on the line, because memory grew faster between these two. A line that is
+    neither straight nor bent gives no forecast."""
     apart: float = 0.0
-    """The difference in bytes between two runs with the same number of layers, if the two runs are not on one line."""
+    """The largest difference in bytes between runs with the same number of layers; 0 if these runs agree."""
     is_confirmed: bool = False
-    """Whether a second run with the most layers held the same memory."""
+    """Whether at least two runs with the largest number of layers held the same memory."""
 
     def at(self, layers: float) -> float:
         """Return the bytes at a number of layers."""
@@ -111,12 +114,15 @@ class Line(NamedTuple):
         return max(map(abs, self._misses()))
 
     def _misses(self) -> list[float]:
-        """Return the distance of the line above each point, in bytes."""
+        """Return how many bytes the line is above each point; negative if the line is below the point."""
         points = zip(self.layers, self.sizes, strict=True)
         return [self.at(count) - size for count, size in points]
 
     def error_at(self, layers: int) -> float:
-        """Return the error at a number of layers: a few standard errors, plus the difference between equal runs."""
+        """Return the error at a number of layers.
+
+        The error is a few standard errors, plus the difference between runs with the same number of layers.
+        """
         spare = len(self.layers) - 2
         if not self.is_straight or not spare:
             return self.apart
@@ -126,13 +132,14 @@ class Line(NamedTuple):
         return _FACTORS.get(spare, 2.2) * deviation * carried + self.apart
 
     def highest_at(self, layers: int) -> float:
-        """Return the most bytes of the operation at a number of layers: of the line there, or of any point."""
+        """Return the larger of two sizes: the line at a number of layers, and the largest point."""
         return max(self.at(layers), *self.sizes)
 
     def limit_at(self, layers: int) -> float:
         """Return a limit for the most bytes of the operation at a number of layers.
 
-        Memory rises as steeply as between any two points, and the difference between equal runs is added.
+        From the last point on, memory is assumed to rise as steeply as between any two points. The difference between
+        runs with the same number of layers is added.
         """
         rise = self.steepest * (layers - self.layers[-1])
         return max(self.highest_at(layers), self.sizes[-1] + rise) + self.apart
@@ -179,8 +186,8 @@ def measure_points(session: Session) -> list[Point]:
 def _find_floor(operation: Operation, peak: float | None) -> float | None:
     """Return the largest memory of an operation that the kernel cannot drop; None if there were too few samples.
 
-    Between two samples, the high-water mark minus all pages of files is a lower bound, because such pages hardly
-    change.
+    Between two samples, the peak minus all pages of files is a lower bound, because the amount of these pages hardly
+    changes.
     """
     anon = operation.of("anon").peak_low
     if anon is None or operation.duration_s < _LEAST_S:
@@ -193,7 +200,7 @@ def _find_floor(operation: Operation, peak: float | None) -> float | None:
 def _find_certain_peak(operation: Operation) -> float | None:
     """Return the peak of an operation; None if memory between two samples may have been much higher.
 
-    If the process had a higher peak earlier, only samples show the peak.
+    If the process had a higher peak before the operation, only samples show the peak of the operation.
     """
     peak = operation.of(RSS).peak
     start = operation.own_start
@@ -207,10 +214,10 @@ def _find_certain_peak(operation: Operation) -> float | None:
 
 
 def line_of_runs(slices: Sequence[Slice], sizes: Sequence[float]) -> Line:
-    """Return the line of a figure of slices over their layers.
+    """Return the line of a figure over the number of layers.
 
-    If runs with the same number of layers agree, their mean counts. If the runs differ, the run that makes the line
-    straightest counts.
+    ``sizes`` has the figure of each slice (a run with only some of the layers). If runs with the same number of layers
+    agree, their mean counts. If they differ, the run that makes the line straightest counts.
     """
     runs: dict[int, list[float]] = defaultdict(list)
     counts = [part.layers for part in slices]
@@ -234,7 +241,10 @@ def find_tolerance(sizes: Sequence[float]) -> float:
 
 
 def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
-    """Return a line through all points, or else through the last three points, or else through the last two points."""
+    """Return a line through all points.
+
+    If the points are not on a line, the last three points are tried, and then the last two.
+    """
     for first in range(max(1, len(layers) - LEAST_SLICES + 1)):
         last = (layers[first:], sizes[first:])
         slope, base = statistics.linear_regression(*last)
@@ -258,7 +268,10 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
 
 
 def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> list[Line]:
-    """Return the lines of the operations that all slices have: of starts, peaks and ends, or of other ``levels``."""
+    """Return the lines of the operations that all slices have.
+
+    ``levels`` are the memory figures that get a line: ``start``, ``peak``, ``end`` or ``floor``.
+    """
     first, *others = [Counter(point.operation for point in part.points) for part in slices]
     varying: set[str] = set()
     for calls in others:
@@ -273,7 +286,10 @@ def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> lis
 
 
 def _sizes(part: Slice, varying: set[str]) -> Mapping[tuple[str, str], float]:
-    """Return sizes by operation and level. If the number of calls of an operation varies, return the largest size."""
+    """Return the sizes in a slice: ``{(operation, level): bytes}``.
+
+    If the number of calls of an operation differs between slices, return the largest size of the calls.
+    """
     sizes: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for point in part.points:
         for what in (*LEVELS, FLOOR):

@@ -1,11 +1,12 @@
 """Finds the code that holds the memory of a build-up: the tree of frames, the largest places, and rows to show.
 
-Every output that shows code is a view of the tree. A frame is a function at a line, so two lines of a function are two
-places. Memory without a stack, and memory of programs without Python, are next to the outermost frames.
+A build-up is the memory at a moment, divided by owner. Every output that shows code is a view of the tree. A frame is a
+function at a line, so two lines of a function are two places. Memory without a stack, and memory of a program without
+Python, have nodes next to the outermost frames.
 
-The rows sum to the whole. A row is the deepest frame of the user's own code. If a program has no own code, the rows are
-frames of libraries. All imports share a row, and all pages that forked copies share have another row. The last row is
-everything else.
+The rows sum to the whole memory. A row is the innermost frame of the user's own code. If a program has no own code, the
+rows are frames of libraries. All imports share a row, and all pages that forked copies share have another row. The last
+row is everything else.
 """
 
 from __future__ import annotations
@@ -52,11 +53,12 @@ from nncftools.analysis.session import Session
 from nncftools.session.model import Frame, SessionData, Snapshots
 
 _SMALL = 0.05
-"""A part with a smaller share of the peak has no name, so at most 20 parts have names."""
+"""A part of the memory with a smaller share of the peak is not shown by name, so at most 20 parts have names."""
 _HALF = 0.5
-"""A place is divided if the parts hold this share of the memory. The parts say more than the place."""
+"""A place in the code is divided into the calls in this place if the calls hold this share of the memory. The calls say
+more than the place."""
 _LEAST_DOUBT = 16 << 20
-"""If less memory of a place is in doubt, no later function is named."""
+"""If fewer bytes of a place may have been freed, ``or_later`` does not name a later function."""
 
 WITHOUT_STACK = {NOT_SEEN: "not seen", SHARED: "shared with the parent"}
 """Names of memory without a stack."""
@@ -70,7 +72,7 @@ class Node:
     """The frame; None for the root, for a program, and for memory without a stack."""
     parent: Node | None = None
     kind: str = SEEN
-    """The kind, as in ``Part``."""
+    """The kind of owner, as in ``Part.kind``."""
     program: str = ""
     """The name of a program without Python."""
     processes: set[int | None] = field(default_factory=set)
@@ -84,14 +86,13 @@ class Node:
     file_size: int = 0
     """The part of ``size`` in pages of mapped files or of shared memory."""
     levels: Counter[tuple[bool, Memory, int]] = field(default_factory=Counter)
-    """The bytes that a later fall of memory may have freed: ``{(is_uncertain, memory, epoch): bytes}``."""
+    """The bytes by certainty, kind of memory and age: ``{(is_uncertain, memory, epoch): bytes}``. The first ``epoch``
+    falls of this kind of memory were earlier. Any later fall may have freed the bytes."""
     doubt: int = 0
-    """The bytes that later functions may hold instead. Memory was freed, and no reading shows which function lost
-    memory.
-    """
+    """The bytes that may have been freed. No reading shows which function lost memory. If this function did, functions
+    that ran later hold these bytes instead."""
     later: Counter[Stack] = field(default_factory=Counter)
-    """The bytes that are assumed to be freed instead of ``doubt``, if later functions of own code may hold them.
-    """
+    """The later functions that may hold the bytes in ``doubt`` instead: ``{own functions of a stack: bytes}``."""
     label: str = ""
     """The name of a node without a frame, or of a place from ``held_by``."""
     children: dict[Hashable, Node] = field(default_factory=dict)
@@ -114,9 +115,10 @@ class Node:
 
     @property
     def or_later(self) -> str:
-        """The function that ran later and may hold most of this memory instead, such as ``b.py convert``; may be empty.
+        """The function that ran later and may hold most of this memory instead, such as ``b.py convert``.
 
-        If several functions called each other, the first function that is not in this stack is named.
+        Empty if there is none. If several functions called each other, the first function that is not in this stack is
+        named.
         """
         functions = own_functions(self.stack)
         sizes = Counter[Stack]()
@@ -139,8 +141,8 @@ class Node:
 def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
     """Return the root of the tree. Frames that only pass calls on are left out.
 
-    If ``by_line`` is false, all lines of a function are the same place, and a program has the same place for all
-    starters.
+    If ``by_line`` is false, all lines of a function are the same place. A program is then a single place, even if
+    different code started the program.
     """
     root = Node(size=build_up.size)
     for part in build_up.parts:
@@ -173,7 +175,10 @@ def _add_part(node: Node, part: Part, *, is_certain: bool) -> None:
 
 
 def _find_path(part: Part, *, by_line: bool) -> Iterator[tuple[int, Frame | None, Hashable]]:
-    """Yield depth, frame and key in the tree for each frame of a part. Without a stack, the key is a label."""
+    """Yield depth, frame and key for each frame of a part; the key finds the frame's node in the tree.
+
+    For memory without a stack, the frame is None, and the key is a label.
+    """
     if part.kind == SEEN:
         for depth, frame in reported_frames(part.stack):
             yield depth, frame, frame if by_line else frame.code
@@ -184,9 +189,11 @@ def _find_path(part: Part, *, by_line: bool) -> Iterator[tuple[int, Frame | None
 
 
 def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line: bool) -> None:
-    """Put memory in doubt that falls may have freed instead of the parts that are assumed to be freed.
+    """Put memory in doubt that may have been freed.
 
-    At each place, only the bytes of a fall that exceed the freed parts of this place are put in doubt.
+    A process freed memory, but no reading shows the freed addresses. The newest parts are assumed to be freed, but
+    older memory may have been freed instead. At each place, the bytes in doubt are at most the bytes of the fall that
+    exceed the freed parts of this place.
     """
     nodes = [root]
     for node in nodes:
@@ -211,9 +218,9 @@ def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line:
 
 
 def _put_in_doubt(node: Node, memory: Memory, epoch: int, limit: int) -> bool:
-    """Put up to ``limit`` bytes from before a fall in doubt; return whether there were such bytes.
+    """Put up to ``limit`` bytes in doubt that are older than a fall, certain bytes first.
 
-    Certain bytes are taken first.
+    Return whether there were such bytes.
     """
     remaining = limit
     for level in sorted(node.levels, key=itemgetter(0)):
@@ -241,12 +248,13 @@ def held_by(root: Node, most: int = 20) -> list[Node]:
 
 
 def _find_holders(root: Node) -> list[Node]:
-    """Return places that do not overlap.
+    """Return places in the code that do not overlap.
 
-    A place is divided if large parts hold half of the memory. A place in a library is divided only if the parts also
-    hold half of the certain memory. The entry point of a program says nothing, and is divided even if the parts are
-    less certain. Lines of a function that only call the holders of the memory are joined, and so are the lines of an
-    imported module. If programs hold half of the memory, the programs are first.
+    A place is divided into the calls in this place if large calls hold half of the memory. A place in a library is
+    divided only if the calls also hold half of the certain memory. The entry point of a program says nothing, and is
+    divided even if the calls are less certain. If lines of a function only call the holders of the memory, these lines
+    are joined. The lines of an imported module are joined, too. If programs without Python hold half of the memory,
+    they are first.
     """
     least = max(1.0, root.size * _SMALL)
     large: list[Node] = []
@@ -309,10 +317,11 @@ def _join_lines(lines: Sequence[Node]) -> Node:
 
 
 def _find_parts(node: Node, least: float) -> Iterator[Node]:
-    """Yield the large parts of a place. Small lines of a function are joined, and count if they are large together.
+    """Yield the calls in a place that hold at least ``least`` bytes.
 
-    Small lines of a script are not joined, because there is no function to name. The import of a module is not divided
-    into the module's own code, only into imports of other modules.
+    Small lines of a function are joined, and count if they are large together. Small lines of a script are not joined,
+    because there is no function to name. The import of a module is not divided into the module's own code, only into
+    imports of other modules.
     """
     parts = list(node.children.values())
     if node.frame is not None and module_of(node.frame):
@@ -349,14 +358,14 @@ SHARED_PAGES = "shared_pages"
 REST = "rest"
 _MOST = 4
 _SMALL_REST = 0.01
-"""If the rest is smaller than this share of the memory, the rest has no row."""
+"""If the memory outside all rows is a smaller share of the whole, there is no separate row for this memory."""
 LABELS = {IMPORTS: "Python and imports", SHARED_PAGES: "shared pages, counted again", REST: "everything else"}
 _LINES = "other lines"
 _WITH_REST = "Python, imports and everything else"
 
 
 class Holder(NamedTuple):
-    """A row with a name and bytes."""
+    """A row of a table of memory: a name and bytes."""
 
     label: str
     """The name of the row in every output."""
@@ -365,7 +374,7 @@ class Holder(NamedTuple):
     """The part of ``size`` that certainly belongs to this row."""
     kind: str = CODE
     source: str = ""
-    """The text of the line, if known."""
+    """The source code of the line; empty if unknown."""
     parts: Sequence[tuple[str, int]] = ()
     """Names and bytes of the largest parts, if the row is not code."""
     stack: Stack = ()
@@ -373,7 +382,7 @@ class Holder(NamedTuple):
     program: str = ""
     """The name of a program without Python."""
     or_later: str = ""
-    """The function that ran later and may hold most of this memory instead; may be empty."""
+    """The function that ran later and may hold most of this memory instead; empty if there is none."""
 
     @property
     def is_code(self) -> bool:
@@ -382,7 +391,7 @@ class Holder(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """All rows of a build-up."""
+    """All rows of a build-up (the memory at a moment, divided by owner)."""
 
     rows: list[Holder]
     others: Counter[str]
@@ -402,7 +411,7 @@ def _rows_of_peak(session: Session) -> _Rows | None:
 
 
 def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[Holder]:
-    """Return at most ``most`` rows, the largest first, and a row for everything else. The rows sum to the build-up."""
+    """Return at most ``most`` rows, the largest first, and a row for everything else. The rows sum to all memory."""
     return _add_rest(_make_rows(build_up, session), most)
 
 
@@ -454,11 +463,11 @@ def _keep_own(part: Part) -> Part:
 
 
 def _find_lines(code: Sequence[Part]) -> list[Part]:
-    """Return the parts.
+    """Return the parts, with likely lines in place of uncertain lines.
 
-    If the line of a part is uncertain, the part gets a line of the same function that took more memory.
-
-    If no line took more memory, all lines of this function lose their numbers and share a row.
+    An uncertain line is replaced by the line of the same function that took the most memory, at least as much as the
+    uncertain line. If there is no such line and nothing is known of the uncertain line, all lines of the function lose
+    their numbers and share a row.
     """
     certain = defaultdict[tuple[Stack, tuple[str, str]], Counter[Frame]](Counter)
     uncertain = Counter[Stack]()

@@ -117,7 +117,7 @@ def parse_gate(text: str) -> Gate:
 
 
 def _split_device(metric: str, rest: str | None) -> tuple[str, str | None]:
-    """Return the figure and the operation. For a metric per device, the figure is ``METRIC@DEVICE``."""
+    """Return the names of the figure and the operation. For a metric per device, the figure is ``METRIC@DEVICE``."""
     declared = metrics.of(metric.removeprefix("peak_"))
     if rest is None or declared is None or declared.scope != metrics.DEVICE:
         return metric, rest
@@ -168,7 +168,11 @@ def _find_calls(operation: str | None, runs: Iterable[Run]) -> list[Operation]:
 
 
 def _read_figures(operation: str | None, runs: Iterable[Run]) -> dict[str, list[float]]:
-    """Return the values of each figure: ``{name: values}``, of runs, or of the operations that match ``operation``."""
+    """Return the values of each figure in the runs: ``{name: values}``.
+
+    If ``operation`` is given, the values are of the operations that match this name. Otherwise, the values are of the
+    whole runs.
+    """
     by_name: dict[str, list[float]] = {}
     for run in runs:
         values = run.figures if operation is None else run.together(selected(operation, run.every))
@@ -178,7 +182,7 @@ def _read_figures(operation: str | None, runs: Iterable[Run]) -> dict[str, list[
 
 
 def selected(operation: str, calls: Mapping[str, Operation]) -> list[Operation]:
-    """Return all operations with this name, or else all operations that called this function.
+    """Return all operations with this name. If there are none, return all operations that called this function.
 
     ``Export (2)`` is the second operation with this name, and ``compress_weights (2)`` is the second call of this
     function. ``compress_weights(INT4_SYM, awq)`` means all calls that have these arguments, and perhaps others.
@@ -233,7 +237,10 @@ def _no_operation(gate: Gate, groups: Sequence[Sequence[Run]], where: str) -> Us
 
 
 def _writer_for(gate: Gate, smallest: float) -> Callable[[float], str]:
-    """Return a function that writes figures of a gate in the unit of the limit, or in a fitting unit."""
+    """Return a function that writes figures of a gate in the unit of the limit.
+
+    If the limit has no unit, the unit fits the smallest figure.
+    """
     if gate.figure.unit != "B":
         return lambda value: text_of(value, gate.figure.unit)
     return (gate.unit or unit_for(smallest)).label

@@ -54,7 +54,7 @@ def _fold(text: str) -> str:
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """A figure of the calls in a row; bytes or seconds."""
+    """The smallest, median and largest value of a figure over several calls, in bytes or seconds."""
 
     least: float
     median: float
@@ -64,7 +64,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 def _measure_spread(values: Sequence[float | None]) -> Spread | None:
-    """Return the spread of a figure; None if the figure of a call is unknown."""
+    """Return the spread of the values of a figure; None if any value is unknown."""
     known = [round(value, 6) for value in values if value is not None]
     if len(known) < len(values):
         return None
@@ -75,7 +75,7 @@ def _measure_spread(values: Sequence[float | None]) -> Spread | None:
 
 
 class _FigureOf:
-    """A property of an operation: a figure of a column."""
+    """A property of an operation: a figure (such as ``start``) of a column (such as ``rss``)."""
 
     def __init__(self, column: str, figure: str) -> None:
         self._column = column
@@ -96,7 +96,7 @@ class Operation(Mark, eq=False, kw_only=True):
     parent: Operation | None = None
     """The operation that encloses this operation; None for an outermost operation."""
     calls: Sequence[Operation] = ()
-    """The calls that this operation combines."""
+    """The calls that this operation combines; empty for a single call."""
     has_peak: bool | None = False
     """Whether RSS reached the peak of the whole run during the operation; None if uncertain."""
     is_parallel: bool = False
@@ -107,7 +107,7 @@ class Operation(Mark, eq=False, kw_only=True):
     process: int | None = None
     """The ``id`` of the process that performed the operation."""
     cores_s: float | None = None
-    """The seconds that ``cpu_s`` covers; None for the whole duration."""
+    """The seconds over which ``cpu_s`` was measured; None for the whole duration."""
     figures: Mapping[str, Figures] = msgspec.field(default_factory=dict)
     """Figures by column; ``cpu`` is the sum of user and system time."""
     rates: Mapping[str, float | None] = msgspec.field(default_factory=dict)
@@ -130,9 +130,9 @@ class Operation(Mark, eq=False, kw_only=True):
         return self.figures.get(column, UNKNOWN)
 
     rss_start = _FigureOf(RSS, "start")
-    """RSS that was read at the start; or else RSS of the last sample up to the start."""
+    """RSS that was read at the start. If RSS was not read, RSS of the last sample up to the start."""
     rss_end = _FigureOf(RSS, "end")
-    """RSS that was read at the end; or else RSS of the last sample up to the end."""
+    """RSS that was read at the end. If RSS was not read, RSS of the last sample up to the end."""
     rss_peak = _FigureOf(RSS, "peak_low")
     """The lower bound of the RSS peak during the operation; None if there was no sample."""
     delta = _FigureOf(RSS, "delta")
@@ -168,7 +168,10 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def in_calls_s(self) -> float:
-        """Seconds from start to end. For calls that are counted together, the time between the calls is left out."""
+        """Seconds from start to end.
+
+        If several calls were joined into this operation, the time between the calls is left out.
+        """
         return self.duration_s if self.total_s is None else self.total_s
 
     @property
@@ -178,7 +181,10 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def spreads(self) -> Mapping[str, Spread | None]:
-        """The spreads of duration and RSS peak over the calls, None for unknown; empty unless all calls are known."""
+        """The spreads of duration and RSS peak over the calls: ``{"duration": spread, "peak": spread}``.
+
+        A spread is None if a value is unknown. Empty if not all calls were recorded separately.
+        """
         calls = self.calls
         if len(calls) < self.count or not calls:
             return {}
@@ -189,7 +195,7 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def busy_s(self) -> float:
-        """The seconds that ``cpu_s`` covers."""
+        """The seconds over which ``cpu_s`` was measured."""
         return self.duration_s if self.cores_s is None else self.cores_s
 
     @property
@@ -199,7 +205,7 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def cpu_average(self) -> float | None:
-        """The average number of busy cores. For calls that are counted together, only the time in calls counts.
+        """The average number of busy cores. For joined calls, only the time in calls counts.
 
         None if this time is less than 0.2 s.
         """
@@ -216,7 +222,7 @@ class LazyMapping(Mapping[str, _Value]):
     """Computes each value at the first access, because a report needs few of the columns."""
 
     def __init__(self, names: Iterable[str], compute: Callable[[str], _Value]) -> None:
-        """Call ``compute`` with a name for the value of this name."""
+        """Call ``compute`` with a name when the value of this name is needed for the first time."""
         self._values: dict[str, _Value | None] = dict.fromkeys(names)
         self._compute = compute
 
@@ -297,29 +303,28 @@ Children = dict[Operation | None, list[Operation]]
 """The operations directly inside each operation. The key None has the outermost operations."""
 
 _TRIGGERED_S = 0.005
-"""A sample that a mark triggers is taken at most this long after the mark."""
+"""The start or the end of an operation (a mark) triggers a sample. The sample is taken at most this many seconds
+later."""
 
 
 class PeakPlace(NamedTuple):
-    """The moment of the RSS peak, and the operations at this moment."""
+    """The moment of the RSS peak of the run, and the operations at this moment."""
 
     from_s: float
     """The peak was reached between ``from_s`` and ``to_s``, in seconds since the start."""
     to_s: float
     path: Path = ()
-    """The operations that certainly have the peak, the outermost operation first."""
+    """The nested operations in which RSS certainly reached the peak, the outermost operation first."""
     either: Sequence[Operation] = ()
-    """If the operation with the peak is uncertain: the possible operations, all inside the last operation of ``path``.
-    """
+    """The possible operations if the operation with the peak is uncertain. All are inside the last operation of
+    ``path``."""
     nearest: Operation | None = None
     """The nearest operation if the peak was just outside all operations."""
     rivals: Sequence[Operation] = ()
-    """Other operations that may have the peak.
-
-    Most of these operations ran at other times, and the brackets of their peaks allow a higher peak, or an equal
-    earlier peak. If an operation of ``path`` is also a rival, the time outside the inner operations is meant. Some
-    operations ran in other processes at the time of the peak, and no reading shows whose memory grew.
-    """
+    """Other operations in which RSS may have reached the peak. Most of these operations ran at other times, and the
+    upper bounds of their own peaks allow a higher peak, or an equal earlier peak. An operation of ``path`` is also a
+    rival if RSS may have reached the peak while no inner operation ran. Some operations ran in other processes at the
+    time of the peak, and no reading shows whose memory grew."""
     may_be_outside: bool = False
     """Whether memory outside all operations may have been higher than the level that is proven for ``path``."""
 
@@ -334,8 +339,8 @@ def place_of(
     """Return the place of the RSS peak; None if the moment of the peak is unknown.
 
     The peak belongs to the operation in which memory first came within noise of the peak. If operations of several
-    processes ran at that time, the peak belongs to the process that held the most memory at its own peak, with all
-    descendants. ``gaps`` are the times outside all operations. If ``gaps`` is None, the brackets are too wide to say
+    processes ran at that time, the peak belongs to the process that held the most memory, with all descendants.
+    ``gaps`` are the times outside all operations. If ``gaps`` is None, the bounds of other peaks are too wide to say
     where else the peak may have been.
     """
     if peak.span_s is None:
@@ -373,7 +378,10 @@ def place_of(
 
 
 def _keep_large(holders: Iterable[Operation], outer: Operation, sizes: Mapping[int | None, int]) -> list[Operation]:
-    """Return the holders in the process of ``outer``, or in a process with at least half as much memory."""
+    """Return the operations of ``holders`` that ran in the process of ``outer``, or in a process of similar size.
+
+    The process of an operation has a similar size if the process held at least half as much memory.
+    """
     large = []
     for operation in holders:
         is_large = sizes.get(operation.process, 0) * 2 >= sizes.get(outer.process, 0)
@@ -383,9 +391,9 @@ def _keep_large(holders: Iterable[Operation], outer: Operation, sizes: Mapping[i
 
 
 def raise_bracket(bracket: Bracket, low: int) -> Bracket:
-    """Return the bracket of the operation with the run's peak, raised to the run's peak.
+    """Return the bounds of an operation's peak, raised to ``low``, the peak of the whole run.
 
-    A bracket that is lower by more than noise does not change, because only an estimate puts the peak into the
+    Bounds that are lower by more than noise do not change, because only an estimate puts the run's peak into the
     operation.
     """
     if bracket.low < low - noise(low):
@@ -396,7 +404,10 @@ def raise_bracket(bracket: Bracket, low: int) -> Bracket:
 
 
 def _find_children(operations: Sequence[Operation], processes: Sequence[Process], place: PeakPlace) -> Children:
-    """Return the operations directly inside each operation. If a child outlives the parent, the grandparent has it."""
+    """Return the operations directly inside each operation.
+
+    If a parent ended before the peak, the children belong to the next enclosing operation that had not ended.
+    """
     pids = {process.pid for process in processes}
     children: Children = {}
     for operation in operations:
@@ -420,8 +431,9 @@ def _find_rivals(
 ) -> Iterator[Operation]:
     """Yield operations that may have the peak at another time. Of nested operations, yield the inner operations.
 
-    ``level`` was certainly reached at the moment of the peak. An operation is a rival if the bracket of its peak allows
-    as much. An outer operation is a rival only if the inner operations leave some time free.
+    ``level`` was certainly reached at the moment of the peak. An operation is yielded if the upper bound of the
+    operation's own peak allows this level. An outer operation is yielded only if inner operations do not fill the whole
+    time of the outer operation.
     """
     for operation in operations:
         bracket = _bracket(operation)
@@ -440,7 +452,7 @@ def _may_exceed(operation: Operation, level: float) -> bool:
 
 
 def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
-    """Return whether the operation's bracket proves that memory reached the peak in the operation at this moment."""
+    """Return whether the bounds of the operation's own peak prove that RSS reached the run's peak in the operation."""
     bracket = _bracket(operation)
     level = peak.likely or peak.low
     if bracket is None or level is None or operation.start_s > place.to_s:
@@ -453,7 +465,7 @@ def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
 
 
 def _find_shared(path: Path, children: Children, place: PeakPlace) -> PeakPlace | None:
-    """If parallel operations share the peak, return the place with the innermost operations; or else None."""
+    """If parallel operations share the peak, return the place with the innermost operations. Otherwise, return None."""
     for level, holder in enumerate(path):
         siblings = children[path[level - 1] if level else None]
         parallel = [
@@ -468,7 +480,10 @@ def _find_shared(path: Path, children: Children, place: PeakPlace) -> PeakPlace 
 
 
 def _find_innermost(operation: Operation, children: Children, place: PeakPlace) -> list[Operation]:
-    """Return the innermost operations at the peak, and outer operations with time that no inner operation fills."""
+    """Return the innermost operations at the peak.
+
+    An outer operation is also returned if inner operations do not fill the whole time of the peak.
+    """
     inner = [child for child in children.get(operation, ()) if _is_at(child, place)]
     innermost = [] if inner and _cover(inner, place) else [operation]
     for child in inner:
@@ -491,7 +506,10 @@ def _bracket(operation: Operation) -> Bracket | None:
 
 
 def _sizes_at_peak(processes: Sequence[Process], peak: Peak, place: PeakPlace) -> Mapping[int | None, int]:
-    """Return the memory of each process with all descendants. Only processes that peaked at the run's peak count."""
+    """Return the memory of each process with all descendants: ``{id: bytes}``.
+
+    Processes that reached their own peaks at other moments than the run's peak are left out.
+    """
     table = ProcessTable(processes)
     sizes: dict[int | None, int] = {}
     for process in processes:

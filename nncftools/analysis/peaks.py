@@ -62,11 +62,10 @@ class PeakSoFar(NamedTuple):
 
     value: int
     first: PeakCandidate
-    """The first candidate that came near ``value``."""
+    """The first level that came near ``value``. The time of this level is the time of the peak."""
     operation: str | None = None
-    """The outermost operation with the peak; empty if there is none. None means that the moment of the peak must be
-    used to find the operation.
-    """
+    """The outermost operation with the peak; empty if the peak is outside all operations. None if the operation is not
+    known yet, and must be found by the moment of the peak."""
 
     @property
     def at_s(self) -> float:
@@ -103,12 +102,12 @@ def peaks(session: SessionData) -> dict[str, Peak]:
 
 
 def rss_peak(session: SessionData) -> Peak:
-    """Return the peak of RSS, by samples, high-water marks, and readings at operation marks.
+    """Return the peak of RSS, by samples, high-water marks, and readings at starts and ends of operations.
 
     A high-water mark also covers memory between two samples. The peak was at least the high-water mark of any process.
     The peak was at most the sum of the high-water marks of processes that lived at the same time. The command inherits
-    the sampler's own ``ru_maxrss`` over fork and exec (getrusage(2)). A sample that was read late shows rises up to the
-    reading.
+    the sampler's own ``ru_maxrss`` over fork and exec (getrusage(2)). If a sample was read late, memory may have risen
+    at any time until the end of the reading.
     """
     processes = session.processes
     floor = session.sampler.peak_rss or 0
@@ -149,7 +148,10 @@ def is_once_per_machine(name: str) -> bool:
 
 
 def sampled_peak(name: str, samples: Samples, late: Mapping[float, float] | None = None) -> Peak:
-    """Return the peak of a metric by samples alone; ``late`` is ``{start of a late reading: end of this reading}``."""
+    """Return the peak of a metric by samples alone.
+
+    ``late`` has the start and the end of each sample that was read late: ``{start_s: end_s}``.
+    """
     figures = samples.figures(name)
     if not figures.known:
         return Peak(sampled=None, at_s=None, low=None)
@@ -170,7 +172,7 @@ def find_near_peak(values: Sequence[float], highest: float) -> int:
 
 
 def _shift_to_count(peak: Peak, samples: Samples) -> Peak:
-    """Move a peak of PSS or USS to the moment at which PSS was counted. The sample may be later."""
+    """Move a peak of PSS or USS to the moment at which PSS was counted. This may be earlier than the sample."""
     if "pss_age" not in samples or peak.at_s is None:
         return peak
     age_s = samples["pss_age"][bisect_left(samples.time_s, peak.at_s)]
@@ -187,7 +189,7 @@ def shift_moments(record: _Struct, by_s: float, names: Sequence[str] = _MOMENTS)
 
 
 def _bracket_peak(peak: Peak, candidates: Sequence[PeakCandidate], high: int | None) -> Peak:
-    """Return a sampled peak that is raised to the candidates, and has the upper bound ``high``."""
+    """Return a sampled peak, raised to the highest of ``candidates``, with the upper bound ``high``."""
     if candidates:
         sampled = PeakCandidate(peak.low or 0, peak.low or 0, peak.rose_from_s, peak.rose_to_s)
         low, likely, first = find_highest([sampled, *candidates])
@@ -220,16 +222,17 @@ def find_highest(candidates: Sequence[PeakCandidate]) -> tuple[int, int, PeakCan
 
 
 def rise_candidate(rise: Rise, process: int) -> PeakCandidate:
-    """Return the level of the whole tree that a rise of a process's high-water mark proves."""
+    """Return the memory that the whole process tree must have held, because a process's high-water mark rose."""
     certain = rise.high_water_mark + rise.others
     likely = max(certain, rise.high_water_mark + rise.others_around)
     return PeakCandidate(certain, likely, rise.from_s, rise.to_s, process=process)
 
 
 def _prove_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakCandidate]:
-    """Yield the levels that the high-water marks of processes prove.
+    """Yield the levels of memory that the high-water marks of processes prove.
 
-    If no rise explains a mark, the mark is close to a sample of the process, or rose at an unknown moment.
+    If no recorded rise reached a high-water mark, either a sample shows almost the same level, or the moment is
+    unknown.
     """
     for process in processes:
         for rise in process.rises:
@@ -244,9 +247,9 @@ def _prove_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakCa
 
 
 def find_unseen_mark(processes: Sequence[Process], floor: int) -> int:
-    """Return the high-water mark of a process that no sample shows; 0 if there is no proof of such a process.
+    """Return the high-water mark of an unseen process (in no sample); 0 if there is no proof of such a process.
 
-    The proof is the command's ``ru_maxrss``.
+    The proof is that the command's ``ru_maxrss`` exceeds the high-water marks of all known processes.
     """
     limit = max((mark_of_tree(process, floor) for process in processes), default=0)
     largest = _largest_mark(processes)
@@ -285,8 +288,9 @@ def _readings_of(mark: Mark) -> Iterator[tuple[float, OwnMemory]]:
 def mark_of_tree(process: Process, floor: int) -> int:
     """Return the largest high-water mark of the command and all descendants that were waited for; 0 if unknown.
 
-    This is the ``ru_maxrss`` of the process that the recording started. The result is 0 if the sampler itself held as
-    much (``floor``), and for any other process.
+    This is the ``ru_maxrss`` of the process that the recording started. For any other process, the result is 0. The
+    result is also 0 if the sampler itself held as much (``floor``), because the command inherits the ``ru_maxrss`` of
+    the sampler.
     """
     limit = process.high_water_limit or 0
     started_by_us = process.id == 0 and process.start_s is not None and process.start_s >= 0
@@ -300,8 +304,8 @@ HeldSpan = tuple[float | None, float | None, int | None]
 class MostHeld:
     """The largest sum of sizes that are held at the same time.
 
-    A size that ends overlaps with a size that begins at the same moment. If any begin or size is None, all sums are
-    None.
+    If a size ends at the moment at which another size begins, both count at this moment. If any begin or size is None,
+    all sums are None.
     """
 
     def __init__(self, spans: Iterable[HeldSpan]) -> None:
@@ -337,8 +341,8 @@ def _bound_memory(process: Process, table: ProcessTable) -> int | None:
     """Return the most memory that a process may have held.
 
     If the process was still running at the end of the recording, this is its high-water mark. Otherwise, this is the
-    ``ru_maxrss`` of the process, or of the nearest ancestor that has a figure: ``ru_maxrss`` is the largest of all
-    descendants that were waited for.
+    ``ru_maxrss`` of the process. If this is unknown, the ``ru_maxrss`` of the nearest ancestor is a limit:
+    ``ru_maxrss`` also covers all descendants that were waited for.
     """
     if process.end_s is None and process.high_water_mark is not None:
         return process.high_water_mark
@@ -347,11 +351,14 @@ def _bound_memory(process: Process, table: ProcessTable) -> int | None:
 
 
 Readings = Sequence[tuple[float, int]]
-"""Times and high-water marks, sorted by time."""
+"""High-water marks of a process, sorted by time: ``[(seconds since the start, bytes), …]``."""
 
 
 def narrow(session: SessionData) -> None:
-    """Narrow the times between which high-water marks rose, and then the moment of the peak."""
+    """Narrow the times in which high-water marks rose, by the marks that were read at starts and ends of operations.
+
+    After that, narrow the time of the RSS peak.
+    """
     if RSS not in session.peaks:
         return
     by_pid: dict[int | None, list[tuple[float, int]]] = {}
@@ -372,7 +379,10 @@ def narrow(session: SessionData) -> None:
 
 
 def _find_unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
-    """Yield the rise to the highest mark that a process read of itself, if no sample and no rise shows this mark."""
+    """Yield the rise to the highest high-water mark that a process read of itself.
+
+    Nothing is yielded if a sample or another rise shows this mark.
+    """
     highest = max(mark for _, mark in readings)
     risen = highest - drift(highest)
     if process.most_shown < risen:
@@ -412,17 +422,17 @@ class Figures(NamedTuple):
     """The figures of a metric during an operation, in the unit of the metric."""
 
     start: float | None = None
-    """The level at the start: RSS that was read at the mark, or else the sample that the mark triggered, or else the
-    last sample up to the start.
-    """
+    """The level at the start: RSS that was read at the start. If RSS was not read, the sample that the start triggered.
+    If there is no such sample, the last sample before."""
     end: float | None = None
     """The level at the end, found like ``start``."""
     peak: Bracket | None = None
-    """The largest sample during the operation. For RSS, also the level that high-water marks prove."""
+    """The largest sample during the operation. For RSS, the peak is raised to the level that high-water marks prove."""
     spent: float | None = None
     """The growth of a counter."""
     start_is_estimate: bool = False
-    """Whether memory changed around the start, and ``start`` was not read at the mark."""
+    """Whether memory changed around the start, and ``start`` is from a sample, not from a reading at the start
+    itself."""
     end_is_estimate: bool = False
 
     @property
@@ -443,14 +453,15 @@ class Figures(NamedTuple):
 
 UNKNOWN = Figures()
 _TRIGGERED = 0.2
-"""If the wait for the next sample is at most this share of the time between the samples, the mark triggered the sample.
-"""
+"""A mark (start or end of an operation) has triggered the next sample if the sample came quickly: after at most this
+share of the time between the two samples around the mark."""
 _KEPT = 4
-"""The number of answers to keep: for start and end of an operation, and of the parent."""
+"""The number of results that the caches of ``Timeline`` keep: for the start and the end of an operation, and of the
+parent."""
 
 
 class Timeline:
-    """The times of samples. The last answers are kept, because each column asks for the same moments."""
+    """The times of samples. The last results are kept, because each column asks for the same moments."""
 
     def __init__(self, times: Sequence[float]) -> None:
         self.times = times
@@ -458,14 +469,17 @@ class Timeline:
         self.locate = lru_cache(_KEPT)(self._locate)
 
     def _find_after(self, at_s: float) -> int:
-        """Return the index after the last sample up to a moment. A sample triggered by a mark at the moment counts."""
+        """Return the index after the last sample up to a moment.
+
+        If the start or the end of an operation at this moment triggered a sample, this sample is included.
+        """
         after = bisect_right(self.times, at_s)
         return after + self.is_triggered(at_s, after)
 
     def _locate(self, at_s: float) -> tuple[int, int, float]:
         """Return the indexes of two samples around a moment, and the moment's share of the time between the samples.
 
-        If a mark at the moment triggered a sample, both indexes are the index of this sample.
+        If the start or the end of an operation at this moment triggered a sample, both indexes are of this sample.
         """
         after = bisect_left(self.times, at_s)
         if after in {0, len(self.times)}:
@@ -477,13 +491,19 @@ class Timeline:
         return after - 1, after, passed_s / self._distance_to(after)
 
     def is_triggered(self, at_s: float, after: int) -> bool:
-        """Return whether a mark at ``at_s`` triggered the next sample, which has the index ``after``."""
+        """Return whether a mark (start or end of an operation) at ``at_s`` triggered the next sample.
+
+        ``after`` is the index of this sample.
+        """
         if not 0 < after < len(self.times):
             return False
         return self.times[after] - at_s <= _TRIGGERED * self._distance_to(after)
 
     def read_until(self, at_s: float) -> float:
-        """Return the end of the sample that a mark at ``at_s`` triggered; ``at_s`` if there is no such sample."""
+        """Return when a triggered sample was read completely; ``at_s`` if no sample was triggered.
+
+        The trigger is a mark (start or end of an operation) at ``at_s``.
+        """
         after = bisect_right(self.times, at_s)
         if not self.is_triggered(at_s, after):
             return at_s
@@ -508,7 +528,10 @@ class Column:
         self.readings = values
 
     def measure_level(self, start_s: float, end_s: float, *, until_triggered: bool = True) -> Figures:
-        """Return the figures of a gauge between two moments. By default, a sample that the end triggered counts."""
+        """Return the figures of a gauge between two moments.
+
+        By default, a sample that was triggered by the end of an operation at ``end_s`` counts.
+        """
         if not self.times:
             return UNKNOWN
         timeline = self.timeline
@@ -529,7 +552,8 @@ class Column:
     def level_at(self, at_s: float) -> tuple[float | None, bool]:
         """Return the value of a gauge at a moment, and whether the samples around the moment differ.
 
-        The value is from the sample that a mark at this moment triggered, or else from the last sample before.
+        If a mark (start or end of an operation) at this moment triggered a sample, the value is from this sample.
+        Otherwise, the value is from the last sample before.
         """
         if not self.times:
             return None, False
@@ -543,7 +567,7 @@ class Column:
         return Figures(spent=self._interpolate(end_s) - self._interpolate(start_s)) if self.times else UNKNOWN
 
     def highest_rate(self, start_s: float, end_s: float) -> float | None:
-        """Return the highest rate per second of a counter between two moments, over 0.2 s."""
+        """Return the highest rate per second of a counter between two moments, measured over at least 0.2 s."""
         rates = []
         for begin, end in pairwise(pick_spaced(self.times, RATE_WINDOW_S, start_s, end_s)):
             rise = self.readings[end] - self.readings[begin]

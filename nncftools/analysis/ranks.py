@@ -1,6 +1,7 @@
 """Merges the recordings of the ranks of a job into a single session.
 
-A column of the session is the sum over the ranks at the same time, on a common clock.
+The ranks are the processes that work on a job together. A column of the session is the sum over the ranks at the same
+time, on a common clock.
 """
 
 from __future__ import annotations
@@ -37,14 +38,17 @@ from nncftools.units import seconds_text
 
 Column = NDArray[np.float64]
 Parts = Sequence[tuple[float, Session]]
-"""Start time and recording of each rank."""
+"""The start (seconds since the first start) and the recording of each rank."""
 Named = Mapping[str, Session]
 
 _MOST_ROWS = 1_000_000
 
 
 def _sum_samples(parts: Parts) -> Samples:
-    """Return the sums at every moment at which a rank took a sample. Very many moments are merged into buckets."""
+    """Return the sums of all metrics at every moment at which a rank took a sample.
+
+    If there are very many moments, neighbouring moments are merged.
+    """
     times = [_times_of(session, at_s) for at_s, session in parts]
     moments = np.unique(np.concatenate(times))
     names = [name for name in _names_of(session for _, session in parts) if _has_sum(parts, name)]
@@ -91,8 +95,8 @@ def _to_array(values: Column) -> array[float]:
 def _sum_column(parts: Parts, name: str, moments: Column) -> Column:
     """Return the sum of a metric at moments of the job; NaN if a rank does not know the metric.
 
-    A rank without a device uses nothing on the device. A figure of a machine comes from the first rank that knows the
-    figure.
+    A rank without a device uses nothing on the device. A figure that belongs to the whole machine comes from the first
+    rank of the machine that knows the figure.
     """
     having = [part for part in parts if name in part[1].samples]
     if not is_once_per_machine(name):
@@ -180,7 +184,8 @@ def _find_changes(session: Session, name: str, at_s: float) -> _Changes:
 
 _NANOSECONDS = 1e9
 _SET_S = 0.5
-"""If the wall clock and CLOCK_MONOTONIC differ by more than this, a clock was set."""
+"""If the wall clock and CLOCK_MONOTONIC disagree by more than this about the time between two starts, the wall clock
+was set."""
 
 
 def start_times(sessions: Named) -> tuple[dict[str, float], list[str]]:
@@ -237,7 +242,7 @@ def _warn_of_clocks(sessions: Sequence[Session]) -> Iterator[str]:
     most_s = errors_s[-1] + errors_s[-2]
     intervals = [session.sampler.interval_s or session.sampler.achieved_interval_s or 0.0 for session in sessions]
     if most_s > max(intervals):
-        text = f"the clocks of the machines may differ by {seconds_text(most_s)}, more than the interval"
+        text = f"the clocks of the machines may differ by {seconds_text(most_s)}, more than the sampling interval"
         yield f"{text}: recordings may be shifted by this time"
 
 
@@ -320,7 +325,10 @@ def merge_ranks(sessions: Named) -> Session:
 
 
 def _name_ranks(sessions: Named) -> dict[str, Session]:
-    """Return recordings by the names of their ranks, sorted by rank. Recordings without a rank come last, by file."""
+    """Return recordings by the names of their ranks, sorted by rank.
+
+    Recordings without a rank come last, sorted by file name.
+    """
     numbered = {}
     others = {}
     for file in sorted(sessions):
@@ -384,7 +392,7 @@ def _make_run(name: str, session: Session, at_s: float) -> RankRun:
 
 
 def _combine_samplers(samplers: Sequence[SamplerFacts]) -> SamplerFacts:
-    """Return the sums of the cost and samples of all ranks, and the worst intervals."""
+    """Return the facts of all samplers together: sums of the costs and the samples, and the largest intervals."""
     merged_s = [facts.merged_s for facts in samplers if facts.merged_s is not None]
     return SamplerFacts(
         **_combine(sum, ("cpu_s", "peak_rss", "taken", "missed"), samplers),
@@ -395,7 +403,10 @@ def _combine_samplers(samplers: Sequence[SamplerFacts]) -> SamplerFacts:
 
 
 def _combine(combine: Callable[[Any], Any], names: Iterable[str], parts: Sequence[object]) -> dict[str, Any]:
-    """Return combined fields of several objects. If a field of an object is None, the combined field is None."""
+    """Return the fields ``names`` of several objects, each combined to a single value.
+
+    If a field of an object is None, the combined field is None.
+    """
     fields = {}
     for name in names:
         values = [getattr(part, name) for part in parts]
@@ -404,7 +415,7 @@ def _combine(combine: Callable[[Any], Any], names: Iterable[str], parts: Sequenc
 
 
 def _sum_totals(parts: Parts) -> dict[str, int | float | None]:
-    """Return the sums of the counters. A figure of a machine counts once per machine."""
+    """Return the sums of the counters. A figure that belongs to the whole machine counts once per machine."""
     machines = [[session.totals for _, session in machine] for machine in _group_by_machine(parts)]
     every = list(itertools.chain.from_iterable(machines))
     sums: dict[str, int | float | None] = {}
@@ -447,9 +458,9 @@ def _warn_of_missing(sessions: Iterable[Session]) -> Iterator[str]:
 
 
 def _recording_warnings(sessions: Named) -> Iterator[str]:
-    """Yield each warning of the recordings once, after the names of the recordings.
+    """Yield each warning of the recordings once.
 
-    If all have the warning, omit the names.
+    If only some recordings have the warning, their names are before the warning.
     """
     names: dict[str, list[str]] = {}
     for name, session in sessions.items():

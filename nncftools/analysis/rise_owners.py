@@ -1,7 +1,7 @@
 """Finds the frames that made the memory of a process rise, from the stacks that were read over time.
 
 While memory rises, RSS and stacks are read together. Memory that rose between two readings certainly belongs to the
-calls that lasted from one reading to the other. The frames below these calls are from the likeliest stack.
+calls that lasted from one reading to the other. The frames inside these calls are from the likeliest stack.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from nncftools.session.model import MOST_FRAMES, Frame, Snapshots, StackWindow, 
 from nncftools.snapshot_rules import is_waiting
 
 _NEAR_S = 1.0
-"""A stack explains a rise only if the stack was seen at most this long before or after the rise."""
+"""A stack explains a rise only if the stack was seen at most this many seconds before or after the rise."""
 _ROUNDED_S = 2e-6
 _SPEED_S = 0.5
-"""The speed of a rise is measured over at most this time."""
+"""The speed of a rise is measured over at most this many seconds."""
 _SHORTEST_S = 0.001
-"""The speed of a rise is measured over at least this time."""
+"""The speed of a rise is measured over at least this many seconds."""
 _LONG_S = 0.05
-"""If two stacks are farther apart in time than this, many calls may have come and gone in between."""
+"""If two stacks were read more than this many seconds apart, many calls may have begun and ended in between."""
 _MOMENT_S = 0.005
-"""A line that takes memory runs longer than this."""
+"""A line of code that takes memory runs for more than this many seconds."""
 _STANDING = 4e6
 """Bytes per second. A slower rise counts as no rise."""
 _MOST_IMPORTED = 16 << 20
-"""The most bytes that an import takes between two readings with different stacks."""
+"""If memory rose by more bytes between two readings with different stacks, the memory is not from an import."""
 _PAGE = 4096
 _HUGE_PAGE = 2 << 20
 _HALF = 0.5
 _SMALL = 0.05
 """If the page faults of a thread touched a smaller share of a rise, the thread took nothing."""
 _ONE_STEP = 1.01
-"""If a rise takes at most this many times the time between two readings, it is not divided: times are rounded."""
+"""If a rise takes at most this many times the time between two readings, the rise is not divided. The factor is above
+1, because times are rounded."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
 """Files of the standard library that start another program, or wait for another program."""
 
@@ -54,20 +55,20 @@ class Reading(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A part of a rise."""
+    """A part of a rise, and the code that took this memory."""
 
     stack: Stack
     """The likeliest stack; empty if no stack was seen."""
     certain: int
     """The number of outer frames that certainly took the memory, themselves or in a call."""
     still: int
-    """The number of these frames that did not move to another instruction. The lines of these frames are certain, too.
-    """
+    """The number of ``certain`` frames that stayed at the same instruction. The lines of these frames are certain,
+    too."""
     size: float
 
 
 class RiseOwners:
-    """Finds the owners of a process's rises, by the stack of each thread at each reading."""
+    """Finds the code that took the memory of a process's rises, by the stack of each thread at each reading."""
 
     def __init__(self, watched: WatchedProcess, snapshots: Snapshots) -> None:
         self._watched = watched
@@ -89,7 +90,7 @@ class RiseOwners:
             last_s = window.to_s
 
     def _take_window(self, window: StackWindow, last_s: float) -> None:
-        """Set the readings of all threads for a window; ``last_s`` is the end of the previous window."""
+        """Store the readings of all threads in a window of time; ``last_s`` is the end of the previous window."""
         first = bisect_right(self._times, last_s)
         last = bisect_right(self._times, window.to_s)
         for thread in window.threads:
@@ -107,9 +108,9 @@ class RiseOwners:
                     readings[begin] = Reading(stack, same[number], still[number])
 
     def shares(self, rise: Rise) -> Iterator[Share]:
-        """Yield the parts of a rise.
+        """Yield the parts of a rise, each with the code that took the memory.
 
-        Start and end of a rise are exact to ``apart_s``, the time between two readings of RSS.
+        Start and end of a rise are only known to ``apart_s`` seconds, the time between two readings of RSS.
         """
         length_s = rise.to_s - rise.from_s
         if length_s <= rise.apart_s * _ONE_STEP:
@@ -149,9 +150,10 @@ class RiseOwners:
     ) -> Iterator[Share]:
         """Divide a rise between the earlier stack and the later stack, by the speed of the rise during each stack.
 
-        If memory did not rise while a stack was unchanged, this stack took nothing. If neither stack took memory, an
-        unseen line took the memory: in the function that was called between the readings, or else in the frames that
-        both stacks have in common. ``still`` is the number of outer frames that did not move.
+        If memory did not rise while a stack was unchanged, this stack took nothing. If neither stack took memory, code
+        that no reading shows took the memory. This is the function that was called between the readings. If there is
+        none, the frames that both stacks have in common took the memory. ``still`` is the number of outer frames that
+        stayed at the same instruction.
         """
         earlier = self._frames(stacks[0])
         later = self._frames(stacks[1])
@@ -182,9 +184,10 @@ class RiseOwners:
             yield share._replace(stack=later, size=share.size * (1 - part_before))
 
     def _measure_speed(self, thread: int, number: int, step: int) -> float | None:
-        """Return the speed of a rise, in bytes per second, next to a reading and while the stack was unchanged.
+        """Return the speed of a rise just before or after a reading, in bytes per second.
 
-        ``step`` is -1 for the time before the reading, and 1 for the time after. None if the time is too short.
+        ``step`` is -1 for the time before the reading, and 1 for the time after. Only the time with an unchanged stack
+        counts. None if this time is too short.
         """
         readings = self._threads[thread]
         times = self._times
@@ -212,7 +215,7 @@ class RiseOwners:
         return [reading.stack for reading in readings if reading.stack is not None]
 
     def _weigh_threads(self, readings: range, near: range, to_s: float) -> Mapping[tuple[int | None, bool], float]:
-        """Return the weights of threads: ``{(thread, is_certain): weight}``. The thread None is unknown.
+        """Return the weights of threads: ``{(thread, is_certain): weight}``. ``thread`` is None for an unknown thread.
 
         A waiting thread took nothing. A single working thread took all memory, also memory that native threads touched
         for this thread. The kernel counts page faults per thread: a thread with too few page faults took nothing. If
@@ -233,7 +236,8 @@ class RiseOwners:
     def _weigh_by_faults(self, number: int, working: Sequence[int]) -> Mapping[int, int]:
         """Return the weights of working threads by their page faults; empty if there were no page faults.
 
-        Threads that ended since the previous reading share the page faults of ended threads.
+        The page faults of ended threads are only known as a sum. The threads that ended since the previous reading get
+        equal shares of this sum.
         """
         reading = self._watched.faults[number]
         counts = {thread: count for thread, count in reading.threads if thread in working}
@@ -258,7 +262,10 @@ class RiseOwners:
         return all(reading.stack is not None and self._waits(reading.stack) for reading in readings)
 
     def _find_certain(self, thread: int, indexes: range) -> tuple[int, int]:
-        """Return how many frames took the memory between readings, and how many of these frames never moved."""
+        """Return how many outer frames took the memory between readings, and how many of these never moved.
+
+        A frame has not moved if it stayed at the same instruction.
+        """
         readings = self._threads[thread][indexes.start : indexes.stop]
         later = readings[1:]
         if not later:
@@ -268,9 +275,10 @@ class RiseOwners:
         return certain, min(certain, *(reading.still for reading in later))
 
     def _count_single(self, stack: int | None) -> int:
-        """Return how many outer frames do not wait, and are certainly in a single call.
+        """Return how many outer frames were certainly in a single call. Functions that wait do not count.
 
-        If a loop repeats a call with equal variables, the repeated calls look like a single call.
+        A frame with a loop may repeat a call with equal variables. The repeated calls look like a single call, so
+        frames inside such a frame do not count.
         """
         if stack is not None and stack not in self._depths:
             numbers = self._snapshots.stacks[stack]
@@ -292,7 +300,8 @@ class RiseOwners:
     def going_on(self, stack: Stack, from_s: float, to_s: float) -> tuple[int, int]:
         """Return how many outer frames of a stack stayed in a call between two moments, and how many never moved.
 
-        Both are 0 if unknown, or if several threads ran Python.
+        A frame has not moved if it stayed at the same instruction. Both numbers are 0 if unknown, or if several threads
+        ran Python.
         """
         first = max(0, bisect_right(self._times, from_s) - 1)
         readings = range(first, bisect_left(self._times, to_s) + 1)
@@ -305,7 +314,7 @@ class RiseOwners:
         return min(certain, functions), min(still, shared_depth(stack, last))
 
     def waits_at(self, from_s: float, to_s: float) -> Stack:
-        """Return the most frequent stack of the threads that ran another program.
+        """Return the most frequent stack of the threads that started another program, or waited for the program.
 
         If there are no such threads, use all threads.
         """
@@ -323,14 +332,18 @@ class RiseOwners:
 
 
 def _has_stood(speed: float | None, stack: Stack, *, is_large: bool) -> bool:
-    """Return whether a stack took nothing: memory did not rise, or the stack imports a module and the rise is large."""
+    """Return whether a stack took no memory.
+
+    A stack took none if memory did not rise while the stack was seen. A stack that imports a module does not take a
+    large rise.
+    """
     if is_large and any(map(is_importing, stack)):
         return True
     return speed is not None and speed < _STANDING
 
 
 def _join_between(earlier: Stack, later: Stack, depth: int) -> Stack:
-    """Return the stack that took memory between two stacks whose first ``depth`` frames are the same.
+    """Return the stack that took memory between the readings of two stacks. Their first ``depth`` frames are the same.
 
     If the later stack has new calls, the innermost new call took the memory, at an unknown line.
     """
@@ -343,7 +356,7 @@ def _join_between(earlier: Stack, later: Stack, depth: int) -> Stack:
 
 
 def _join_common(earlier: Stack, later: Stack, depth: int) -> Stack:
-    """Return the first ``depth`` frames of two stacks, and the next function if it moved to another line.
+    """Return the first ``depth`` frames of two stacks, and the next function if only the line differs.
 
     The next function gets the range of the lines in between, if known.
     """

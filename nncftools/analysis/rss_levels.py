@@ -1,8 +1,8 @@
 """Follows the memory of processes: the remaining part of each rise at a moment, and the kinds of mapped memory.
 
-A fall of RSS ends earlier rises. A large block of memory has its own addresses, so the freed addresses show which rises
-ended. Pages of files are followed separately from all other memory. If no reading shows which memory was freed, the
-newest rises are assumed to be freed, and all earlier rises of this kind of memory are in doubt.
+A fall of RSS frees memory of earlier rises. A large block of memory has separate addresses, so the freed addresses tell
+the rises whose memory was freed. Pages of files are followed separately from all other memory. If no reading shows the
+freed addresses, the newest rises are assumed to be freed, and all earlier rises of this kind of memory are in doubt.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from nncftools.units import printable, shortened
 
 _PAGE = 4096
 _LEAST_FALL = 4 << 20
-"""An unexplained fall below this size does not put earlier rises in doubt."""
+"""If no reading explains a fall, earlier rises are in doubt. A fall of fewer bytes than this does not put rises in
+doubt."""
 _LEAST_ROOM = 8 << 20
 """A block with at least this many unfilled bytes may be filled by a rise."""
 FILE = "file"
-"""Pages of files, and shared memory."""
+"""A kind of memory: pages of files, and shared memory."""
 HEAP = "heap"
-"""All memory except ``FILE`` and ``BLOCK``."""
+"""A kind of memory: all memory except ``FILE`` and ``BLOCK``."""
 BLOCK = "block"
-"""Large blocks of memory with separate addresses."""
+"""A kind of memory: large blocks with separate addresses."""
 
 
 @dataclass(eq=False)
 class Rise:
-    """The remaining bytes of a rise of a process's memory. The rise was even between two moments."""
+    """The remaining bytes of a rise of a process's memory. The memory rose evenly from ``from_s`` to ``to_s``."""
 
     size: float
     from_s: float
@@ -51,9 +52,9 @@ class Rise:
     apart_s: float = 0.0
     """The longest time between two readings of RSS during the rise."""
     memory: str = HEAP
-    """The kind of memory."""
+    """The kind of memory: ``FILE``, ``HEAP`` or ``BLOCK``."""
     epoch: int = 0
-    """The number of earlier falls of this kind of memory. Each later fall puts the rise in doubt."""
+    """The number of earlier falls of this kind of memory. Each later fall may have freed the rise."""
     is_replaced: bool = False
     """Whether other memory may have replaced a part of the rise."""
     moved: tuple[tuple[float, float], ...] = ()
@@ -72,7 +73,7 @@ class Rise:
         return last
 
     def cut_share(self, share: float) -> Rise:
-        """Remove a share of the bytes of each moment; return the removed bytes as a rise."""
+        """Remove a share of the bytes, evenly over the time of the rise; return the removed bytes as a rise."""
         part = replace(self, size=self.size * share)
         self.size -= part.size
         return part
@@ -155,8 +156,8 @@ class _Process:
         self._waiting: list[Rise] = []
         """Rises since the last reading of addresses. A rise below 0 bytes is a fall."""
         self._going: list[Rise] = []
-        """Memory whose addresses were gone at the last reading, before RSS fell: the kernel frees the pages later.
-        """
+        """Memory whose addresses were gone at the last reading, although RSS had not fallen yet. The kernel frees the
+        pages later."""
 
     def change(self, rise: Rise) -> None:
         """Follow a rise. A rise below 0 bytes is a fall."""
@@ -177,7 +178,7 @@ class _Process:
         return sum(block.pages for block in self._blocks)
 
     def read(self, change: RangeChange) -> None:
-        """Follow a reading of addresses, which explains the falls since the previous reading."""
+        """Update the blocks by a reading of addresses. Freed addresses explain the falls since the previous reading."""
         went = _to_ranges(change.went)
         pages = self._count_pages()
         lost: list[Rise] = []
@@ -217,7 +218,7 @@ class _Process:
         self._blocks = [block for block in self._blocks if block.spans]
 
     def _settle(self, explained: float, in_blocks: float) -> list[Rise]:
-        """Apply the waiting rises and falls, and return the rest of the waiting rises.
+        """Apply the rises and falls since the last reading of addresses. Return the rises that remain.
 
         Addresses explain ``explained`` bytes of the falls. Other falls may have taken up to ``in_blocks`` bytes from
         blocks. If no addresses were read after these falls, ``in_blocks`` is infinite.
@@ -246,7 +247,10 @@ class _Process:
         return [rise for rise in rises if rise.size > 0]
 
     def _take_last(self, kinds: Sequence[str], size: float, *, is_ordered: bool) -> list[Rise]:
-        """Remove and return the newest bytes. If ``is_ordered``, empty the first kind of memory first."""
+        """Remove and return the newest bytes of several kinds of memory.
+
+        If ``is_ordered``, empty the first kind of memory first.
+        """
         removed: list[Rise] = []
         while size > 0:
             stacks = [self._rises[kind] for kind in kinds if self._rises[kind]]
@@ -267,7 +271,7 @@ class _Process:
             self._falls[memory].append(Fall(size, removed))
 
     def levels(self) -> Levels:
-        """Return the remaining rises, and the falls."""
+        """Return the rises of memory that was not freed, and the falls."""
         self._settle(0.0, in_blocks=inf)
         every = chain.from_iterable(self._rises.values())
         rises = [rise for rise in every if rise.size > 0]
@@ -276,7 +280,7 @@ class _Process:
 
 
 def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
-    """Return the remaining rises of a process at a moment, and the falls."""
+    """Return the rises of a process's memory that was not freed until a moment, and the falls before this moment."""
     process = _Process(watched)
     readings = iter(watched.ranges)
     reading = next(readings, None)
@@ -338,10 +342,12 @@ def _value_at(times: Sequence[float], values: Sequence[int], time_s: float) -> f
 
 
 _FAR_S = 10.0
-"""When mappings are chosen, this many seconds of distance from the peak count like a size twice as large."""
+"""The best reading of mappings is near the peak in size and time. A distance of this many seconds counts as much as a
+size difference of 100 %."""
 _SAME_SIZE = 0.02
 _SAME_TIME_S = 0.2
-"""Mappings within both limits, of size and of time, count as read at the moment. A reading takes up to 0.1 s."""
+"""Mappings count as read at a moment if they were read at most this many seconds before or after, and if the size
+differs by at most the share ``_SAME_SIZE``. A reading takes up to 0.1 s."""
 _OTHER_SIZE = 0.25
 _MOST_OF_FILE = 0.5
 _LONGEST_FILE = 40
@@ -350,7 +356,7 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".onnx_data
 
 
 class Kinds(NamedTuple):
-    """The resident memory of the largest processes at one moment, in bytes."""
+    """The resident memory of the largest processes at a moment, by kind of mapping, in bytes."""
 
     at_s: float
     total: int
@@ -360,7 +366,8 @@ class Kinds(NamedTuple):
     is_of_moment: bool
     """Whether the mappings were read so near to the moment that they count as read at the moment."""
     is_other_memory: bool
-    """Whether RSS was so much higher or lower that the mappings say nothing about the moment."""
+    """Whether RSS at the moment differs so much from the size of the mappings that the mappings say nothing about
+    RSS."""
 
     @property
     def not_read(self) -> int:
@@ -400,11 +407,11 @@ def kinds_at(moment: MappingsMoment) -> Kinds:
 
 
 def file_held(session: SessionData, at_s: float, size: int, file_size: int) -> str:
-    """Return the path of the mapped file that explains ``file_size`` bytes of pages of files in RSS at a moment.
+    """Return the path of the mapped file that most likely has ``file_size`` bytes in RSS at a moment.
 
-    RSS was ``size`` bytes at this moment. Candidates are the files, and all libraries together, that hold at least half
-    of the bytes. The candidate with the nearest size is chosen. Empty if this is not a single file, or if no mappings
-    were read near the moment.
+    RSS was ``size`` bytes at this moment. The candidates are single files, and all libraries together. A candidate must
+    hold at least half of ``file_size``. The candidate with the nearest size is chosen. Empty if the libraries are
+    chosen, or if no mappings were read near the moment.
     """
     kinds = kinds_near(session, at_s, size)
     if kinds is None or kinds.is_other_memory or file_size <= 0:

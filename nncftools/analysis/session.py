@@ -56,14 +56,15 @@ class _Running:
     parallel_ends: list[float] = field(default_factory=list)
     """The ends of parallel operations, as a heap."""
     nested: list[Operation] = field(default_factory=list)
-    """The other operations. Each operation is inside the previous operation."""
+    """The operations that are not parallel. Each operation is inside the previous operation."""
 
 
 def _find_parallel(operations: Sequence[Operation]) -> None:
     """Set ``is_parallel`` of operations, which are sorted by start.
 
-    Two operations are parallel if they run in the same process at the same time, and neither encloses the other. Calls
-    that are counted together are left out, because their start and end do not say when the calls ran.
+    Two operations are parallel if they run in the same process at the same time, and neither encloses the other. If
+    several calls were joined into an operation, the operation is left out, because start and end do not say when the
+    calls ran.
     """
     processes: dict[int, _Running] = {}
     for operation in operations:
@@ -144,7 +145,10 @@ def _tree_only(reading: OwnMemory | None) -> OwnMemory | None:
 
 
 def select_near_peak(session: Session) -> Session:
-    """Return the session with only the marks near the RSS peak: the operation of the peak is found much faster."""
+    """Return the session with only the marks (operations) near the RSS peak.
+
+    In this session, the operation of the peak is found much faster.
+    """
     from_s, to_s = session.rss_peak.span_s or (0.0, 0.0)
     near_s = 1.0 + 0.01 * session.duration_s + (session.sampler.longest_gap_s or 0.0)
     marks = [
@@ -160,9 +164,10 @@ _FASTEST = 2 << 30
 
 
 def _bound_by_marks(session: SessionData) -> Iterator[HeldSpan]:
-    """Yield begin and end of each process, and the high-water mark.
+    """Yield start, end and high-water mark of each process.
 
-    If a process ended, the mark is raised by the memory that the process may have taken after the last sample.
+    If a process ended, the high-water mark is raised by the memory that the process may have taken after the last
+    sample.
     """
     times = session.samples.time_s
     table = ProcessTable(session.processes)
@@ -181,7 +186,8 @@ def _bound_by_marks(session: SessionData) -> Iterator[HeldSpan]:
 
 
 _BLOCK = 1024
-"""The number of samples in a block. A maximum for each of 2,000,000 samples would take 16 MiB and more."""
+"""The number of samples in a block. The maximum is stored for each block only: for each of 2,000,000 samples, maxima
+would take 16 MiB and more."""
 
 
 def _end_of(candidate: PeakCandidate) -> float:
@@ -287,9 +293,9 @@ class _Measuring:
         return figures._replace(peak=Bracket(low, high, from_s, to_s, likely=likely))
 
     def _level_at(self, reading: OwnMemory | None, at_s: float) -> tuple[float | None, bool]:
-        """Return the memory of the tree at a mark, and whether the memory is an estimate.
+        """Return the memory of the process tree at a start or end of an operation, and whether this is an estimate.
 
-        If the memory was not read at the mark, the figure is from samples.
+        If the memory was not read at this moment, the memory is from samples.
         """
         if reading is not None and reading.tree is not None:
             return reading.tree, reading.is_estimate or reading.tree_low is not None
@@ -301,7 +307,8 @@ class _Measuring:
     def _bound(self, operation: Operation, process: Process | None) -> int | None:
         """Return the sum of the high-water marks of all processes that lived during an operation; None if unknown.
 
-        For the process of the operation, or else for the largest process, the mark at the end of the operation counts.
+        For the process of the operation, the high-water mark at the end of the operation counts. If this mark was not
+        read, the mark of the largest process at this moment is used instead.
         """
         high = self._held.find_most(operation.start_s, operation.end_s)
         if high is None:
@@ -316,9 +323,10 @@ class _Measuring:
         return high - max(0, process.high_water_mark - mark)
 
     def _mark_of_largest(self, start_s: float, end_s: float) -> int | None:
-        """Return the largest process's high-water mark at ``end_s``; None if the process began or ended in between.
+        """Return an upper bound of the largest process's high-water mark at ``end_s``.
 
-        The mark belongs to a rise, or is at most the largest sample of the whole tree.
+        The bound is the mark of the highest recorded rise, or the largest sample of the whole tree if this is larger.
+        None if the process began or ended during the operation.
         """
         largest = self._largest
         times = self._rss.times
@@ -366,7 +374,8 @@ def _make_columns(session: SessionData) -> Mapping[str, Column]:
 _USUAL_S = 0.5
 """Readings of a device are usually at least this many seconds apart."""
 _LATE = 2
-"""A reading of a device seldom takes more than this many times as long as the previous reading."""
+"""The time to the next reading of a device is seldom longer than this many times the time between the previous two
+readings."""
 
 
 def read_allocator(mark: Mark, end_s: float, device: str) -> Figures | None:
@@ -402,8 +411,9 @@ def add_allocator(figures: Figures, allocator: Figures | None) -> Figures:
 def measure_device(name: str, mark: Mark, end_s: float, *, column: Column, incomplete: Collection[str]) -> Figures:
     """Return the figures of a device's column for an operation.
 
-    If there is no reading during the operation, the last reading before the operation counts, with two exceptions: the
-    device is in ``incomplete``, or the reading is old, because the driver or the reader has stopped.
+    If there is no reading during the operation, the last reading before the operation counts. There are two exceptions:
+    the device is in ``incomplete`` (devices whose memory is partly unknown), or the reading is old, because the driver
+    or the reader has stopped.
     """
     metric, _, device = name.partition("@")
     allocator = read_allocator(mark, end_s, device)
@@ -439,7 +449,7 @@ class Session(SessionData):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a session or a journal. Both may be gzipped.
+        """Read a session, or a journal (the file that is written during a recording). Both may be gzipped.
 
         Raises SessionFileError, which names the file, the place and the expected value.
         """

@@ -87,9 +87,9 @@ def summarize_level(session: SessionData, name: str) -> MetricSummary:
 
 
 def device_rise(session: Session, device: str) -> tuple[float, float] | None:
-    """Return the rise of a device's used memory since the first reading, and the moment of the first reading.
+    """Return how far a device's used memory rose above the first reading, and the moment of the first reading.
 
-    If the driver does not report the memory of single processes, this is the most that the run took after the first
+    If the driver does not report the memory of single processes, the run took at most this memory after the first
     reading.
     """
     column = f"device_used@{device}"
@@ -121,8 +121,8 @@ def largest_process(session: Session) -> LargestProcess | None:
     """Return the process that held the most memory by itself.
 
     The ``ru_maxrss`` of the command counts only if no other process was seen. If the sampler was killed, figures of
-    processes that went on may be too old. In this case, the result is None unless the largest process held its share of
-    the peak.
+    processes that continued to run may be too old. In this case, the result is None if the process held less than the
+    peak divided by the number of processes.
     """
     largest = None
     for process in session.processes:
@@ -218,8 +218,9 @@ class HiddenTime(NamedTuple):
 def hidden_time(session: Session, depth: int = 1) -> HiddenTime | None:
     """Return the calls that explain most of the run, but are not in the outer ``depth`` levels; None if there are none.
 
-    Calls with the same name explain the run if they took at least half of the time, and more than any listed operation
-    without such a call inside. If several names explain the run, the innermost calls are returned.
+    Calls with the same name explain the run if they took at least half of the time. They must also have taken more time
+    than any operation of the outer levels that does not enclose such a call. If several names explain the run, the
+    innermost calls are returned.
     """
     listed = [operation for operation in session.operations if operation.depth < depth]
     calls: dict[str, list[Operation]] = {}
@@ -255,7 +256,7 @@ def _time_in(calls: Sequence[Operation]) -> float:
 
 
 _NEAR = 0.95
-"""RSS of a sample is near the peak if RSS is at least this share of the peak."""
+"""A sample is near the peak if RSS is at least this share of the peak."""
 
 
 class NearPeak(NamedTuple):
@@ -295,11 +296,12 @@ _PAUSE_S = 1.0
 causes shorter gaps.
 """
 _DISK_WAS_FULL = "the journal could not be written"
-"""The beginning of a warning that already explains missing samples."""
+"""The beginning of a warning. A session with this warning needs no other warning about missing samples."""
 _NAMED = 3
 _HELPER = "from multiprocessing."
 _HELPERS = ("resource_tracker", "forkserver")
-"""Helpers that end just after their program: their code begins with ``_HELPER`` and one of these names."""
+"""Helper processes of Python that end just after their program. The code of a helper begins with ``_HELPER`` and a name
+from this list."""
 
 
 def of_recording(session: Session) -> list[str]:
@@ -383,7 +385,7 @@ def _warn_of_missed(session: Session) -> Iterator[str]:
 
 
 SELDOM = 0.6
-"""A metric that is known in a smaller share of the samples has a separate interval, like PSS."""
+"""If a metric is known in a smaller share of the samples, the metric has a longer interval of its own, like PSS."""
 GAP = 2.5
 """If two samples are more than this many intervals apart, the metric is unknown in between."""
 _SHORTEST_S = 1e-3
@@ -423,8 +425,8 @@ def decimated_with_gaps(
 ) -> Points:
     """Return time and values of at most ``points`` points that look like the whole column.
 
-    If samples are missing, a NaN breaks the line. If most samples do not have the metric (PSS), the interval of the
-    metric changes, and only known values are returned.
+    If samples are missing, a NaN breaks the line. Some metrics (PSS) are unknown in most samples. For these metrics,
+    only known values are returned, without NaN.
     """
     import numpy as np
 
@@ -454,7 +456,7 @@ def window_s(session: SessionData, most: int) -> float:
 def rates_of(session: SessionData, counters: Sequence[str], most: int) -> Points:
     """Return moments, and the rate of the sum of counters from each moment to the next.
 
-    There are at most about ``most`` rates. If a counter was not recorded, there are none.
+    There are at most about ``most`` rates. If a counter was not recorded, there are no moments and no rates.
     """
     import numpy as np
 

@@ -64,7 +64,7 @@ def test_clocks_that_may_differ_much() -> None:
     """Clock errors whose sum is longer than the interval cause a warning."""
     found = warning_on(recorded("10", 1, error_s=0.4), recorded("10", 1, "other", "node", error_s=0.2))
 
-    assert found.startswith("the clocks of the machines may differ by 0.600 s, more than the interval:")
+    assert found.startswith("the clocks of the machines may differ by 0.600 s, more than the sampling interval:")
 
 
 def test_recordings_that_do_not_overlap() -> None:
