@@ -272,7 +272,8 @@ _MB_IN_GB = 1024
 def report(recorded: Recorded, interval_s: float) -> str:
     """Return peaks, statistics and operations as text, with the sections and labels of QEfficient's report.
 
-    Sizes are in GB (2^30 bytes) if RSS exceeds 2048 MB (2^20 bytes). ``interval_s`` is the requested interval.
+    Sizes are in GB (2^30 bytes) if the largest RSS exceeds 2 GB, and otherwise in MB (2^20 bytes). ``interval_s`` is
+    the requested interval.
     """
     samples = recorded.samples
     length_s = recorded.seconds[-1]

@@ -68,7 +68,9 @@ def compare(  # noqa: PLR0913 — one parameter per option
     depth: options.Depth = 1,
     details: Annotated[
         bool,
-        option("--details", SHOW, "Show all figures and operations as text. Markdown always has them, folded."),
+        option(
+            "--details", SHOW, "Text output: show all figures and operations. Markdown output always has them, folded."
+        ),
     ] = False,
     force: options.Force = False,
 ) -> int:

@@ -457,7 +457,8 @@ class RecordingFiles:
         """
         self._target = target
         self.locked = journal
-        """The sampler's descriptor of the journal. It holds the file lock, and can only append. -1 after ``hand_over``.
+        """The sampler's descriptor of the journal. It holds the file lock and only appends. It is -1 after
+        ``hand_over``.
         """
         with ExitStack() as stack, ExitStack() as made:
 

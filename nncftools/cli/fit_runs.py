@@ -36,7 +36,7 @@ GIVE_UP = 5
 the same files again and again.
 """
 _SHORTEST_S = 2.0
-"""Least time in seconds after which a slow run is ended."""
+"""A slow run is ended after this time in seconds at the earliest."""
 _MANY_FILES = 32 << 20
 """If a command uses fewer bytes of files than this, the run without a limit is not repeated, because reading so few
 bytes takes little time.

@@ -100,7 +100,7 @@ class Fit(msgspec.Struct, kw_only=True):
     version: int = VERSION
     command: list[str]
     success: str | None = None
-    """The shell command of ``--success``, which must succeed after a run that worked."""
+    """The shell command of ``--success``. A run worked only if this command succeeds after the run."""
     free: Free | None = None
     free_runs: int = 0
     """Number of runs without a limit: 2 if the files of the first run were in the page cache."""

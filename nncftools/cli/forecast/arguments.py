@@ -93,8 +93,8 @@ class Command:
     output: str | None
     """The path of the output, as written in the command; None without output."""
     added: Sequence[str] = ()
-    """Options to add to the command. The program would choose them itself for the whole model, but not for a slice,
-    because a slice is smaller.
+    """Options to add to the command. The program would choose them itself for the whole model, but not for a slice (a
+    model with only some of the layers), because a slice is smaller.
     """
 
     def with_slice(self, folder: pathlib.Path, output: pathlib.Path) -> list[str]:

@@ -31,7 +31,7 @@ from nncftools.reading_marks.collecting import measure_size
 from nncftools.units import about_text, brief_size
 
 _MOST_SHARE = 0.4
-"""The largest slice has at most this share of the model's layers."""
+"""The largest slice (run with only some of the layers) has at most this share of the model's layers."""
 _BYTES_PER_WEIGHT = 6
 _FILES_PER_WEIGHT = 4
 _IMPORTS = 512 << 20
@@ -43,10 +43,10 @@ _MOST_RUNS = 5
 
 
 def plan_slices(counts: Sequence[int], layers: int) -> list[int]:
-    """Return the layer counts of three slices, in ascending order.
+    """Return the layer counts of three slices (models with only some of the layers), in ascending order.
 
-    The largest count is at most 40 % of the layers, the others are about one third and two thirds of the largest count.
-    If few counts are possible, return the three smallest.
+    The largest count is at most 40 % of the layers. The others are about one third and two thirds of the largest count.
+    If fewer than three of the possible counts are at most 40 %, return the three smallest counts.
     """
     few = [count for count in counts if count <= layers * _MOST_SHARE]
     *smaller, largest = few if len(few) >= LEAST_SLICES else counts[:LEAST_SLICES]
@@ -136,7 +136,7 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs the command with slices of the model until a forecast is possible."""
+    """Runs the command with slices (the model with only some of its layers) until a forecast is possible."""
 
     request: ForecastOptions
     command: Command
@@ -222,7 +222,7 @@ class Runs:
         return ""
 
     def _try(self, layers: int) -> Slice:
-        """Make a slice, run the command with that slice, and remove the slice and the output."""
+        """Make a slice of the model, run the command with the slice, and remove the slice and the output."""
         runner = self.runner
         is_again = any(part.layers == layers for part in self.result.slices)
         path = self.results.folder / f"slice-{layers}{series.AGAIN if is_again else ''}"
@@ -246,7 +246,7 @@ class Runs:
 
 @contextlib.contextmanager
 def scratch_folder(scratch: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Make a folder for the slice and the output, and remove it at the end; print a line if files remain.
+    """Make a folder for a slice of the model and the output, and remove it at the end; print a line if files remain.
 
     Raises OSError if another user could replace the folder.
     """

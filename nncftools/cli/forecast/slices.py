@@ -37,8 +37,8 @@ _NEEDED = re.compile(
     r"(?!config\.json$|.*\.index\.json$).+\.(json|txt|model|jinja|tiktoken|spm|bpe|codes|vocab|tokenizer)"
 )
 _NEEDED_WITH_CODE = re.compile(rf"{_NEEDED.pattern}|.+\.py")
-"""Names of the files that a slice needs besides ``config.json`` and weights: other configs, templates, files of
-tokenizers (``VOCAB_FILES_NAMES`` of transformers), and code.
+"""Names of the files that a slice of the model needs besides ``config.json`` and weights: other configs, templates,
+files of tokenizers (``VOCAB_FILES_NAMES`` of transformers), and code.
 """
 _COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_decoder_layers")
 """Config keys that hold the number of layers. If a config has several, the first in this order counts."""
@@ -82,7 +82,7 @@ class Model:
     keys: Sequence[str]
     """The config keys that hold the number of layers."""
     head: int
-    """The number of layers at the beginning that differ from the other layers. Every slice has them."""
+    """The number of layers at the beginning that differ from the other layers. Every slice of the model has them."""
     period: int
     """The kinds of layers repeat after this many layers; 1 if all layers after the head are alike."""
     python: str | None
@@ -105,10 +105,10 @@ class Model:
         return list(range(self.head + self.period, self.layers, self.period))
 
     def select_tensors(self, layers: int) -> dict[str, Tensor]:
-        """Return the tensors of a slice by name.
+        """Return the tensors of a slice, a model with only the first ``layers`` layers: ``{name: tensor}``.
 
-        Layers after the last counted layer (they predict further tokens) are in every slice. Their numbers follow the
-        numbers of the slice's layers.
+        If the model also has layers that predict further tokens, every slice has them. Their numbers follow the numbers
+        of the slice's layers.
         """
         selected = {}
         for name, tensor in self.tensors.items():
@@ -120,7 +120,7 @@ class Model:
         return selected
 
     def size(self, layers: int) -> int:
-        """Return the size of the weights of a slice, in bytes."""
+        """Return the size of the weights of a slice with this number of layers, in bytes."""
         return sum(tensor.size for tensor in self.select_tensors(layers).values())
 
     def files(self) -> list[pathlib.Path]:
@@ -130,12 +130,15 @@ class Model:
         return [file for file in files if needed.fullmatch(file.name)]
 
     def disk_size(self, layers: int) -> int:
-        """Return the size of all files of a slice, in bytes. Raises OSError."""
+        """Return the size of all files of a slice with this number of layers, in bytes. Raises OSError."""
         files = sum(file.stat().st_size for file in self.files())
         return self.size(layers) + files
 
     def config_of(self, layers: int) -> dict[str, Any]:
-        """Return the config of a slice, with a smaller layer count. Lists with an entry per layer are shortened."""
+        """Return the config of a slice with this number of layers.
+
+        The layer count is smaller, and lists with an entry per layer are shorter.
+        """
         config = dict(self.config) | dict.fromkeys(self.keys, layers)
         for key, value in config.items():
             config[key] = _cut(key, value, self.layers, layers)
@@ -387,7 +390,10 @@ def _refused(folder: pathlib.Path, why: str) -> NncfToolsError:
 
 
 def write(model: Model, layers: int, target: pathlib.Path) -> None:
-    """Write a slice to the new folder ``target``: config, other files, and weights. Raises OSError, NncfToolsError."""
+    """Write a slice with this number of layers to the new folder ``target``. Raises OSError, NncfToolsError.
+
+    The files are the config, the weights, and the other files that loading needs.
+    """
     target.mkdir()
     for file in model.files():
         shutil.copy(file, target / file.name)
