@@ -26,7 +26,7 @@ SAFE_PATH = "import sys; sys.path[:] = filter(None, sys.path)"
 
 
 def running(module: str) -> list[str]:
-    """Return arguments that run a module, like ``python -P -m``: without imports from the working folder."""
+    """Return a command that runs a module like ``python -P -m``, that is, without imports from the working folder."""
     run = f"import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
     return [sys.executable, "-c", f"{SAFE_PATH}; {run}"]
 
@@ -34,7 +34,7 @@ def running(module: str) -> list[str]:
 def moment_of(text: str) -> dt.datetime:
     """Parse a time in ISO 8601, such as ``"2026-11-21T07:00:00.5Z"``. Raises ValueError.
 
-    The parser of Python 3.10 accepts neither ``Z`` nor ``+0100``, and a second may only have 3 or 6 decimals.
+    The parser of Python 3.10 accepts neither ``Z`` nor ``+0100``, and it accepts only 3 or 6 decimals of a second.
     """
     if sys.version_info < (3, 11):
         import re

@@ -35,7 +35,8 @@ class MemoryType(StrEnum):
     """A type of memory; the value is the name of the metric. ``nncf-tools metrics`` explains each metric.
 
     NNCF's monitor has only RSS and SYSTEM. Here, every other memory metric is a member, too, such as
-    ``MemoryType.PSS``. Only memory of devices has no member, because a session has a column for each device.
+    ``MemoryType.PSS``. Only memory of devices (GPUs) has no member, because a recording has a separate column for each
+    device.
     """
 
     RSS = "rss"
@@ -76,8 +77,8 @@ _INTERVAL_S = 0.1
 class MemoryMonitor:
     """Record one type of memory of this program. A separate process takes the samples: no native call delays a sample.
 
-    Use ``start`` and ``stop``, or a ``with`` block. Several monitors may run at once; the memory of the sampling
-    processes is in no figure. ``memory_unit`` may be set at any time. ``interval``, ``memory_type`` and
+    Use ``start`` and ``stop``, or a ``with`` block. Several monitors may run at once. No figure includes the memory of
+    the processes that take the samples. ``memory_unit`` may be set at any time. ``interval``, ``memory_type`` and
     ``include_child_processes`` may be set for the next start.
     """
 
@@ -158,7 +159,7 @@ class MemoryMonitor:
         return self._recorder is not None and self._recorder.is_running
 
     def take_from(self, recorder: Recorder) -> None:
-        """Use a running recording, which includes the monitor's type of memory."""
+        """Take samples from ``recorder``, which is recording this monitor's type of memory."""
         self._recorder = recorder
         _running[self] = recorder
         self._recorded_type = self.memory_type
@@ -277,10 +278,10 @@ class MemoryMonitor:
     def save_memory_plot(
         self, log_filepath: StrPath, plot_title: str | None = "", filename_suffix: str | None = ""
     ) -> None:
-        """Draw a log that ``save_memory_logs`` wrote, in the same folder, as ``{name of the log}{suffix}.png``.
+        """Draw a log that ``save_memory_logs`` wrote. The picture is ``{name of the log}{suffix}.png``, beside the log.
 
-        Unreadable lines are skipped. Raises NncfToolsError if the file is not such a log, FileNotFoundError and other
-        OSError.
+        Unreadable lines are skipped. Raises NncfToolsError if the file is not a memory log, and OSError, such as
+        FileNotFoundError.
         """
         from nncftools.importers.logs import Nncf
         from nncftools.importers.source import Source
@@ -350,9 +351,9 @@ _Data = float | tuple[list[float], list[float]]
 class memory_monitor_context(Mapping["MemoryType", _Data]):  # noqa: N801 — the name that users of NNCF know
     """Record RSS and SYSTEM during a ``with`` block, with a single sampler. A context can be used again.
 
-    When the block ends, also by an exception, ``memory_data`` is filled: for each ``MemoryType``, the largest rise
-    above the first sample, in ``memory_unit``. If ``return_max_value`` is false, there are two lists instead, of
-    seconds and of values. The context is also a mapping, equal to ``memory_data``.
+    When the block ends, also by an exception, ``memory_data`` is filled. It has, for each ``MemoryType``, the largest
+    rise above the first sample, in ``memory_unit``. If ``return_max_value`` is false, it has a pair of lists for each
+    ``MemoryType``: seconds, and values above the first sample. The context is also a mapping, equal to ``memory_data``.
     """
 
     def __init__(
@@ -408,7 +409,10 @@ class memory_monitor_context(Mapping["MemoryType", _Data]):  # noqa: N801 — th
 
 
 def _make_session(metric: str, unit: MemoryUnit, time_s: Sequence[float], values: Sequence[float]) -> Recorded:
-    """Return a session with only these samples. Values below a baseline may be negative."""
+    """Return a session with only these samples.
+
+    Values may be negative, because they may be relative to the first sample.
+    """
     from nncftools.session.model import Host, SamplerFacts, SessionData, Start
     from nncftools.session.samples import TIME, Samples
 

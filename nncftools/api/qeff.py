@@ -56,10 +56,10 @@ class MetricsCollector:
         self.config = config
         self.process = psutil.Process()
         self._last: tuple[float, float, float] | None = None
-        """Time in seconds, MB read and MB written at the previous call."""
+        """``(time in seconds, MB read, MB written)`` at the previous call; None before the first call."""
 
     def initialize_cpu_monitoring(self) -> None:
-        """Start the period of the first CPU figure."""
+        """Start to measure CPU usage. The first CPU figure covers the time since this call."""
         self.get_cpu_usage()
 
     def get_memory_usage(self) -> tuple[float, float]:
@@ -81,7 +81,8 @@ class MetricsCollector:
         """Return MB read, MB written, MB/s read and MB/s written.
 
         The first two figures count since the process began. The rates are averages since the previous call; 0.0 at the
-        first call. All system calls count, also for the page cache and pipes; on some systems, only storage counts.
+        first call. The figures include the I/O of all system calls, also from the page cache and pipes. On systems
+        without such counters, they include only I/O with storage.
         """
         if not self.config.enable_disk_monitoring:
             return 0.0, 0.0, 0.0, 0.0
@@ -100,7 +101,7 @@ class MetricsCollector:
         return read, written, (read - read_before) / passed_s, (written - written_before) / passed_s
 
     def collect_sample(self) -> ProfileSample:
-        """Return all figures with the local time."""
+        """Return a sample: the current local time, and the figures of all other methods."""
         now = local(time.time())
         return ProfileSample(now, *self.get_memory_usage(), self.get_cpu_usage(), *self.get_disk_io_stats())
 
@@ -116,11 +117,11 @@ _FIELDS = {
     "disk_read_rate": "disk_read_rate",
     "disk_write_rate": "disk_write_rate",
 }
-"""The keys of ``get_synchronized_data``, and for each key a field of ``ProfileSample``."""
+"""``{key of get_synchronized_data: field of ProfileSample}``."""
 
 
 class _Values:
-    """A property of a profiler: the values of a field in all samples."""
+    """A descriptor for attributes of a profiler: returns a list with the value of one field in each sample."""
 
     def __set_name__(self, _: type[QEffMemoryProfiler], name: str) -> None:
         self._field = _FIELDS.get(name, name)
@@ -197,9 +198,9 @@ class QEffMemoryProfiler:
         self._profiler: Profiler | None = None
         self._ended: list[Session] = []
         self._outside: list[tuple[int, str]] = []
-        """Marks made while nothing was recorded: ``(CLOCK_MONOTONIC in nanoseconds, name)``."""
+        """Marks made while no recording was running: ``(CLOCK_MONOTONIC in nanoseconds, name)``."""
         self._cached: Recorded | None = None
-        """All recordings joined; None after a change."""
+        """All recordings as one session; None if a new recording or mark must still be added."""
 
     @property
     def monitoring(self) -> bool:
@@ -241,27 +242,27 @@ class QEffMemoryProfiler:
     rss_memory = _Values()
     """RSS of each sample in MB."""
     vms_memory = _Values()
-    """Virtual size in MB."""
+    """Virtual size of each sample in MB."""
     cpu_usage = _Values()
-    """CPU usage over 0.2 s in percent of all cores, from 0 to 100."""
+    """CPU usage at each sample, over the last 0.2 s, in percent of all cores (0 to 100)."""
     disk_read_bytes = _Values()
-    """MB read by system calls since the start, also from the page cache and pipes."""
+    """For each sample, MB read by system calls since the start, also from the page cache and pipes."""
     disk_write_bytes = _Values()
-    """MB written by system calls since the start."""
+    """For each sample, MB written by system calls since the start."""
     disk_read_rate = _Values()
-    """MB/s read by system calls since the previous sample."""
+    """For each sample, MB/s read by system calls since the previous sample."""
     disk_write_rate = _Values()
-    """MB/s written by system calls since the previous sample."""
+    """For each sample, MB/s written by system calls since the previous sample."""
     storage_read_mb = _Values()
-    """MB read from storage since the start."""
+    """For each sample, MB read from storage since the start."""
     storage_write_mb = _Values()
-    """MB written to storage since the start."""
+    """For each sample, MB written to storage since the start."""
 
     def get_synchronized_data(self) -> dict[str, list[float]]:
         """Return a dict of lists with a value per sample; an empty dict if nothing was recorded.
 
-        ``timestamps`` has seconds since the first sample. Any other key is the name of a property, and has the same
-        values.
+        ``timestamps`` has seconds since the first sample. Each other key, such as ``rss_memory``, is the name of a
+        property of this class, and has the values of the property.
         """
         recorded = self._recorded()
         if recorded is None:
@@ -351,7 +352,8 @@ class QEffMemoryProfiler:
     def start_monitoring(self) -> None:
         """Start to record, and return after the first sample. Do nothing if a recording is running.
 
-        An interval below 1 ms means 1 ms. Raises ValueError if the interval is longer than a year, and NncfToolsError.
+        An interval below 1 ms means 1 ms. Raises ValueError if the interval is longer than a year, and NncfToolsError
+        if nothing can be recorded.
         """
         if self.monitoring:
             return
@@ -360,7 +362,7 @@ class QEffMemoryProfiler:
         self._log(f"QEff Memory monitoring started (sampling every {self.config.sampling_interval}s)")
 
     def stop_monitoring(self) -> None:
-        """End the recording and mark the completion. Do nothing if no recording is running."""
+        """End the recording, and add the mark ``Completion`` at the end. Do nothing if no recording is running."""
         if self._profiler is None or not self.monitoring:
             return
         self._profiler.stop()
@@ -403,9 +405,8 @@ class QEffMemoryProfiler:
     def generate_memory_graph(self, filename: str | None = None) -> None:
         """Draw memory, CPU, I/O and operations over time.
 
-        The ending of the file name chooses SVG or PDF; otherwise, PNG.
-
-        If nothing was recorded, log a warning and draw nothing. Raises OSError.
+        The picture is SVG or PDF if the file name ends in ``.svg`` or ``.pdf``; any other picture is PNG. If nothing
+        was recorded, log a warning and draw nothing. Raises OSError.
         """
         recorded = self._recorded()
         if recorded is None:
@@ -431,7 +432,7 @@ class QEffMemoryProfiler:
         return "No memory data collected" if recorded is None else report(recorded, self.config.sampling_interval)
 
     def get_memory_usage(self) -> tuple[float, float]:
-        """Return the current RSS and VMS in MB, with all descendants if they are tracked."""
+        """Return the current RSS and VMS in MB, with all descendants if ``track_child_processes`` is true."""
         return self.metrics_collector.get_memory_usage()
 
 
@@ -443,5 +444,5 @@ class QEffMemoryVisualizer:
         self.profiler = profiler
 
     def generate_professional_graph(self, filename: str) -> None:
-        """Write the picture of ``QEffMemoryProfiler.generate_memory_graph``. Raises OSError."""
+        """Draw the same picture as ``QEffMemoryProfiler.generate_memory_graph``. Raises OSError."""
         self.profiler.generate_memory_graph(filename)

@@ -74,7 +74,11 @@ def _join_samples(earlier: Session, later: Session, begin_s: float) -> Samples:
 
 
 def _higher_peak(earlier: Peak | None, later: Peak, begin_s: float) -> Peak:
-    """Return the higher peak with the time of the largest sample, which may be in the other recording."""
+    """Return the higher of two peaks of a metric, with the size and time of the largest sample of both recordings.
+
+    The largest sample may be in the recording with the lower peak, because a peak can be higher than all samples.
+    ``begin_s`` is the time from the start of the earlier recording to the start of the later recording.
+    """
     later = shift_moments(later, begin_s)
     peaks = [later] if earlier is None else [earlier, later]
     higher = max(peaks, key=lambda peak: peak.low or 0)
@@ -99,17 +103,17 @@ class ProfileSample:
     cpu_percent: float = 0.0
     """Percent of all cores, from 0 to 100."""
     disk_read_mb: float = 0.0
-    """MB read by system calls, also from the page cache and pipes."""
+    """MB read by system calls since the start, also from the page cache and pipes."""
     disk_write_mb: float = 0.0
-    """MB written by system calls."""
+    """MB written by system calls since the start."""
     disk_read_rate: float = 0.0
     """MB/s read by system calls since the previous sample."""
     disk_write_rate: float = 0.0
     """MB/s written by system calls since the previous sample."""
     storage_read_mb: float = 0.0
-    """MB read from storage."""
+    """MB read from storage since the start."""
     storage_write_mb: float = 0.0
-    """MB written to storage."""
+    """MB written to storage since the start."""
 
 
 class Recorded:
@@ -118,10 +122,10 @@ class Recorded:
     def __init__(
         self, sessions: Iterable[Session], outside: Iterable[tuple[int, str]], *, cpu: bool, disk: bool
     ) -> None:
-        """Join recordings, and add ``outside``, the marks made while nothing was recorded.
+        """Join recordings, and add ``outside``, the marks made while no recording was running.
 
-        These marks are ``(CLOCK_MONOTONIC in nanoseconds, name)``. If ``cpu`` or ``disk`` is false, the figures are 0.0
-        in samples.
+        These marks are ``(CLOCK_MONOTONIC in nanoseconds, name)``. If ``cpu`` is false, all CPU figures in samples are
+        0.0. If ``disk`` is false, all I/O figures in samples are 0.0.
         """
         self._cpu = cpu
         self._disk = disk
@@ -142,7 +146,7 @@ class Recorded:
 
     @property
     def drawn(self) -> Session:
-        """The session for the picture, without operations that have no duration in the recording."""
+        """The session for the picture, without the operations that took no time or ended before the recording."""
         marks = []
         for mark, end_s in add_ends(self.session.marks, self.session):
             start_s = max(0.0, mark.start_s)
@@ -152,7 +156,7 @@ class Recorded:
 
     @property
     def measured(self) -> list[Operation]:
-        """The operations with a duration in the recording, except the initialization."""
+        """The operations, without the initialization, and without those that took no time or ended before the start."""
         operations = (operation for operation in self.session.operations if operation.name != BEFORE_ALL)
         return [operation for operation in operations if operation.end_s > max(0.0, operation.start_s)]
 
@@ -173,7 +177,10 @@ class Recorded:
 
     @functools.cached_property
     def at_peak(self) -> Operation | None:
-        """The innermost operation that ran, or may have run, at the RSS peak; or else the last operation before."""
+        """The innermost operation that ran, or may have run, at the RSS peak.
+
+        If none ran, the last operation before the peak.
+        """
         place = self.session.peak_place
         if place is None:
             return None
@@ -234,7 +241,10 @@ class Recorded:
         return totals
 
     def _rates(self, totals: Sequence[float], window_s: float) -> list[float]:
-        """Return the rise per second for each sample, over the last ``window_s`` seconds; 0.0 for the first sample."""
+        """Return, for each sample, the rise of ``totals`` per second in the last ``window_s`` seconds.
+
+        The value for the first sample is 0.0.
+        """
         import numpy as np
 
         from nncftools.analysis.summary import rates
@@ -262,7 +272,8 @@ _MB_IN_GB = 1024
 def report(recorded: Recorded, interval_s: float) -> str:
     """Return peaks, statistics and operations as text, with the sections and labels of QEfficient's report.
 
-    Sizes are in GB (2^30 bytes) if RSS exceeds 2048 MB (2^20 bytes). ``interval_s`` is the requested interval.
+    Sizes are in GB (2^30 bytes) if the largest RSS exceeds 2 GB, and otherwise in MB (2^20 bytes). ``interval_s`` is
+    the requested interval.
     """
     samples = recorded.samples
     length_s = recorded.seconds[-1]

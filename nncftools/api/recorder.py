@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from nncftools.snapshots.client import Helper
 
 _SHOWN = ("rss", "pss", "uss", "system")
-"""If a session has any of these metrics, outputs show no other memory metric."""
+"""The memory metrics that outputs show. Outputs show other memory metrics only if a session has none of these."""
 _WIDTH = 100
 
 
 class Session(analysis.Session):
-    """One recorded run. Sizes are bytes and times are seconds; null is unknown, never 0.
+    """One recorded run. Sizes are bytes and times are seconds. An unknown figure is None (NaN in samples), never 0.
 
     ``Session.load(path)`` reads a session or journal that an ``nncf-tools`` command has written. ``report()`` returns
     text, ``plot("run.png")`` draws a picture, ``to_html()`` returns a page, ``to_pandas()`` returns the samples as a
@@ -99,7 +99,7 @@ class Session(analysis.Session):
         return written
 
     def __repr__(self) -> str:
-        """Return five lines: the command, the run, the peak, the cost, and the content of the session."""
+        """Return five lines: command, date and duration of the run, memory peak, cost in CPU and I/O, recorded data."""
         from nncftools.render.text import five_lines
 
         return five_lines(self, self._view().metrics)
@@ -147,7 +147,9 @@ class Recorder:
         stacks: bool = False,
         source: bool = True,
     ) -> None:
-        """Prepare to record ``metrics``, and metrics that cost nothing extra, every ``interval_s`` seconds.
+        """Prepare to record ``metrics`` every ``interval_s`` seconds.
+
+        Metrics that cost next to nothing are recorded, too.
 
         If ``profiler`` (the number of a profiler) is not 0, the session leaves out the marks of other profilers. Raises
         ValueError if the interval is not from 1 ms to a year.
@@ -164,7 +166,7 @@ class Recorder:
         self._sampler: DetachedSampler | None = None
         self._memory = -1
         self.journal = pathlib.Path()
-        """The file with the samples, while the recording runs."""
+        """The journal: the file with the samples, while the recording runs."""
         self.marks_log: pathlib.Path | None = None
         """The file with the marks, while the recording runs."""
         self._session: Session | None = None
@@ -220,7 +222,7 @@ class Recorder:
     def stop(self) -> None:
         """End the recording and keep the session. Do nothing if no recording is running.
 
-        If the sampler was killed, warn that the session ends at that time.
+        If the sampler was killed, warn that the recording ended early.
         """
         if not self.is_running or self._sampler is None:
             return
@@ -260,7 +262,7 @@ class Recorder:
         return session
 
     def _create_journal(self) -> int:
-        """Create the journal in a temporary folder, or in memory if there is no folder; return the descriptor."""
+        """Create the journal in a temporary folder, or in memory if no folder can be made; return the descriptor."""
         with contextlib.suppress(OSError):
             self._folder = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"))
             self.journal = self._folder / f"recording{reading.ENDING}"
@@ -287,7 +289,7 @@ class Recorder:
 _log_lock = threading.Lock()
 _log_users = 0
 _own_log: tuple[str, Callable[[], None]] | None = None
-"""The path of a log that this program made, and a function that removes the log."""
+"""``(path, function that removes the file)`` of a marks log that this program made; None if there is none."""
 
 
 def acquire_log() -> pathlib.Path:
@@ -369,7 +371,10 @@ class Profiler:
         return self._recorder.is_running
 
     def start(self) -> Self:
-        """Start to record. Return after the first sample. Raises NncfToolsError; RuntimeError if already running."""
+        """Start to record, and return after the first sample.
+
+        Raises NncfToolsError if nothing can be recorded, and RuntimeError if the profiler is already running.
+        """
         if self.is_running:
             raise RuntimeError("the profiler is already running")
         self._recorder.start()
@@ -388,9 +393,10 @@ class Profiler:
         self.stop()
 
     def mark(self, name: str) -> None:
-        """Start an operation that ends at the next ``mark`` inside the same outer operation.
+        """Start an operation. It ends at the next ``mark``, or when the operation around it ends.
 
-        If nothing is recorded, a call takes almost no time.
+        A ``mark`` inside an operation does not end an operation that was marked outside. If nothing is recorded, a call
+        takes almost no time.
         """
         if self._recorder.is_running:
             operations.mark(name, self._number)
@@ -481,7 +487,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
             profiler = Profiler(seconds_from(interval) if interval else _INTERVAL_S, stacks=stacks)
         except ValueError:
             expected = "seconds from 0.001 to a year expected"
-            takes = "%%memory takes the time between samples, such as 0.1 or 100ms, and the word stacks"
+            takes = "the arguments of %%memory are the time between samples, such as 0.1 or 100ms, and the word stacks"
             raise UsageError(f"{takes}: {expected}, found {line.strip()!r}") from None
         if _awaits_in_running_loop(shell, cell):
             reason = "a cell that awaits at its top level: this kernel's event loop is already running"

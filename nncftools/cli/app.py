@@ -46,7 +46,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "from-lm-eval": "Build rows for viz-compression from evaluation results.",
     },
 }
-"""Sections of the help: each subcommand with the meaning. The function of a subcommand has the same name."""
+"""``{section of the help: {subcommand: summary}}``. The function of a subcommand has the same name."""
 _MODULES = {
     "monitor": "record",
     "profile": "record",
@@ -70,7 +70,7 @@ COMMANDS: dict[str, str] = {}
 for _section in SECTIONS.values():
     COMMANDS.update(_section)
 _NOT_GIVEN = dict.fromkeys(("help", "install_completion", "show_completion"), False)
-"""Defaults for typer's own options. Without these defaults, typer imports pydantic for each command."""
+"""Defaults for the options that typer adds. Without these defaults, typer imports pydantic for each command."""
 _ParserError: type[Exception] = typer.BadParameter.__bases__[0]
 """Click's class ``UsageError``. Since version 0.26, typer contains a copy of Click, so the class is found by
 inheritance."""
@@ -162,13 +162,13 @@ _OTHER_NAMES = {
 """Other names that users type for our subcommands: ``{"record": "monitor"}``."""
 _REMOVED = {
     "--source": "the platform decides: /proc on Linux, psutil on macOS",
-    "--pss-budget": "PSS and USS take at most 1% of the time",
+    "--pss-budget": "measuring PSS and USS takes at most 1% of the time",
     "--max-samples": "more than 1,000,000 samples are merged, and peaks stay exact",
     "--max-size": "files up to 2 GiB are read",
     "--swap": "runs have no swap",
-    "--give-up": "a run ends after five times the time without a limit",
-    "--tolerance": "limits are found to 3%",
-    "--slower": "full speed is up to 1.1 times the time without a limit",
+    "--give-up": "a run is ended after five times the duration of the run without a limit",
+    "--tolerance": "the accepted error of a limit is 3%",
+    "--slower": "full speed means at most 1.1 times the duration of the run without a limit",
 }
 """Removed options, each with the replacement or the new behaviour."""
 _WRITTEN_BY_REPORT = "`nncf-tools report --format {}` writes that format"
@@ -218,8 +218,8 @@ def _unknown_command(word: str, program: str, commands: Iterable[str], rest: Ite
 def _ended_by_exceptions() -> Iterator[list[int]]:
     """Raise SystemExit on SIGINT, SIGTERM and SIGHUP, so that temporary files are removed.
 
-    Yield a list to which each received signal is added: Python ignores an exception that is raised in a finalizer, so
-    the caller must check the list.
+    Yield a list of the signals that have been received. The caller must check the list, because Python ignores an
+    exception that is raised in a finalizer.
     """
     received: list[int] = []
 

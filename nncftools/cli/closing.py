@@ -49,9 +49,9 @@ _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
 
 
 def last_lines(session: Session, target: Destination, view: View, *, profiled: bool) -> str:
-    """Return the location of the files, and a command to type next.
+    """Return a text with the location of the files, and a command to type next.
 
-    If the run was ``profiled``, the suggestion is not `profile`.
+    If ``profiled`` is true, the command is not ``nncf-tools profile``, because the run was already profiled.
     """
     name = _name_session(target)
     views = [path for path in (target.page, target.panels) if path and path.exists()]
@@ -79,7 +79,7 @@ def _name_session(target: Destination) -> str:
 
 
 def _argument(name: str) -> str:
-    """Return the session as an argument, with a blank before; empty for ``latest``, which is the default."""
+    """Return the command-line argument for a session, with a space before it; empty for ``latest``, the default."""
     return "" if name == destination.LATEST else f" {_quote(name)}"
 
 
@@ -224,7 +224,8 @@ def show_repeats(request: Request, runs: Iterable[tuple[str, Ended]], starter: S
     """Show the results of repeated runs as the runs end; return the exit status of the last run.
 
     Print a line for each run, the report of a failed run, and at the end a table of all runs. The table is printed even
-    if ``--prepare`` or ``--cleanup`` fails. A single run shows a summary of its own. Raises NncfToolsError.
+    if ``--prepare`` or ``--cleanup`` fails. If ``--repeat`` is 1, print nothing, because ``show`` prints the summary of
+    the run. Raises NncfToolsError.
     """
     from nncftools.analysis.comparison import measure_run
     from nncftools.render.sentences import when_text

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 _HISTORY = ("bencher", "benchmark-action")
-"""Formats for services that keep a history; they contain only the figures of NEW."""
+"""Output formats for services that keep a history of figures. The output has only the figures of the compared sessions
+(NEW), not of the baseline (BASE).
+"""
 FORMATS = (TEXT, "markdown", "json", PAGE, *_HISTORY)
 _MOST_CURVES = 14
 _MOST_RUNS = 100
@@ -65,7 +67,10 @@ def compare(  # noqa: PLR0913 — one parameter per option
     unit: options.Unit = MemoryUnit.MiB,
     depth: options.Depth = 1,
     details: Annotated[
-        bool, option("--details", SHOW, "Text: show all figures and operations. Markdown always has them, folded.")
+        bool,
+        option(
+            "--details", SHOW, "Text output: show all figures and operations. Markdown output always has them, folded."
+        ),
     ] = False,
     force: options.Force = False,
 ) -> int:
@@ -90,8 +95,8 @@ def compare(  # noqa: PLR0913 — one parameter per option
     of a memory metric (peak_rss), duration, cpu, model_size, held_at_end,
     read_bytes, write_bytes, read_chars, write_chars.
 
-    The exit status is 3 if a gate fails. Defaults of --unit and --depth may stand
-    in pyproject.toml: `nncf-tools profile --help`.
+    The exit status is 3 if a gate fails. Defaults of --unit and --depth can be set
+    in pyproject.toml; see `nncf-tools profile --help`.
     """
     from nncftools.analysis import comparison, gates
 
@@ -139,7 +144,10 @@ def compare(  # noqa: PLR0913 — one parameter per option
 def _find_groups(
     sessions: Sequence[Path], base: Sequence[str] | None, new: Sequence[str] | None, *, least: int
 ) -> list[list[Path]]:
-    """Return the files of BASE and of each NEW; without BASE if ``least`` is 1. Raises UsageError."""
+    """Return the files of each group: the group BASE first, and then each group NEW. Raises UsageError.
+
+    If ``least`` (the least number of groups) is 1, BASE may be missing.
+    """
     groups = [[destination.find_recording(path, options.DEFAULT_LOG_DIR)] for path in sessions]
     if base is None and new is None:
         if len(sessions) < least:
@@ -182,7 +190,10 @@ class _Group(NamedTuple):
 
 
 def _load(paths: Sequence[Path], depth: int, *, with_curves: bool, with_inner: bool) -> _Group:
-    """Load the sessions of a group, one after another, to limit memory. Raises UsageError for ranks of a job."""
+    """Load the sessions of a group, one after another, to limit memory.
+
+    Raises UsageError if the sessions are several ranks of jobs.
+    """
     from nncftools.analysis.comparison import measure_run
     from nncftools.render.sentences import when_text
 

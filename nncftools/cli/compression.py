@@ -51,7 +51,7 @@ Panels = Annotated[
     option(
         "--also FIGURE",
         SHOW,
-        f"Add a panel to the picture, with FIGURE over the error: {', '.join(Also)}; repeatable.",
+        f"Add a panel to the picture that shows FIGURE against the error: {', '.join(Also)}; repeatable.",
     ),
 ]
 
@@ -154,7 +154,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
 
 
 def _draw(outcome: Visualization) -> None:
-    """Print a chart of each model, as wide as the terminal; at most two thirds of the terminal's height."""
+    """Print a chart of each model. It is as wide as the terminal, and at most two thirds as high."""
     import shutil
     import sys
 
@@ -174,7 +174,9 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     mode: Annotated[str, option("--mode TEXT", OTHER, "fp32, int8, int4 + gptq …")],
     model: Annotated[str, option("--model NAME", OTHER, "Default: the only model in FILE.")] = "",
     int4: Annotated[float | None, option("--int4 0..1", OTHER, "Share of int4 layers.")] = None,
-    int8: Annotated[float | None, option("--int8 0..1", OTHER, "Share of int8 layers. Default: the rest.")] = None,
+    int8: Annotated[
+        float | None, option("--int8 0..1", OTHER, "Share of int8 layers. Default: 1 minus --int4; for fp32, 0.")
+    ] = None,
     lora_rank: Annotated[int | None, option("--lora-rank N", OTHER, "Rank of adapters.", min=1)] = None,
     plot_name: Annotated[str, option("--plot-name TEXT", OTHER, "Short name in the picture.")] = "",
     wwb: Annotated[File, option("--wwb FILE", OTHER, "metrics.csv of who-what-benchmark.")] = None,
@@ -184,7 +186,7 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
         option(
             "--task TASK:METRIC",
             OTHER,
-            "Also read this metric, into the column 'TASK, METRIC'; with several filters METRIC,FILTER.",
+            "Also read this metric, into the column 'TASK, METRIC'. If it has several filters: TASK:METRIC,FILTER.",
         ),
     ] = None,
     setup: Annotated[str, option("--setup TEXT", OTHER, "Name of a new file's first column.")] = "model",
@@ -192,8 +194,9 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
 ) -> int:
     """Add a row to a CSV file for viz-compression, or fill gaps in a row.
 
-    The command fills the row with this model and mode, and the given --int4,
-    --int8, --lora-rank and --plot-name, or adds such a row.
+    The command fills the row that has this model and mode, and the given --int4,
+    --int8, --lora-rank and --plot-name. If no row has these values, the command
+    adds one.
 
     \b
     Examples:

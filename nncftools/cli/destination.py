@@ -1,7 +1,7 @@
 """Choose, check and create the files that a recording writes; find the recording for a path or ``latest~1``.
 
-All checks are made before the command starts. The files and the folder of a recording stay open, so nothing is written
-to a folder that somebody else puts in the same place.
+All checks are made before the command starts. The files and the folder of a recording stay open. So if somebody puts
+another folder in the same place, nothing is written to that folder.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Destination(NamedTuple):
         """
         self.place.check()
         if file_behind(self.session) is None:
-            raise OSError("a device or pipe has taken its place")
+            raise OSError("a device or pipe has taken the place of the session file")
 
     def remove_folder(self) -> None:
         """Remove the folder of a run that never started."""
@@ -143,7 +143,8 @@ def new_folder(log_dir: Path, name: str) -> Destination:
 def in_folder(log_dir: Path, metrics: Sequence[str]) -> Destination:
     """Return the files for a run that writes directly into ``log_dir``, and replaces the files of an earlier run.
 
-    In a rank of a job, file names end in the rank. Raises UsageError if a file cannot be written.
+    If this program is a rank of a job, the file names end in the rank's number. Raises UsageError if a file cannot be
+    written.
     """
     open_folder("--log-dir", log_dir).close()
     target = at_file(log_dir / SESSION, force=True, option="--log-dir")
@@ -197,7 +198,8 @@ def lock_folder(option: str, path: Path, busy: str) -> Iterator[None]:
 def at_file(output: Path, *, force: bool, option: str = "--output") -> Destination:
     """Return the files for a run whose session is ``output``. Raises UsageError if a file cannot be written.
 
-    In a rank of a job, the file name ends in the rank, so that ranks do not overwrite each other's files.
+    If this program is a rank of a job, the file name ends in the rank's number, so that ranks do not overwrite each
+    other's files.
     """
     output = add_suffix(output, launcher.make_suffix(os.environ))
     check_file(option, output, force=force)
@@ -260,7 +262,7 @@ def check_file(option: str, path: Path, *, force: bool) -> None:
 
 
 def check_output(option: str, path: Path, *, force: bool) -> Path:
-    """Check a file that is written at once; return the file behind links, or the path of a device or FIFO.
+    """Check a file that is written at once. Return its path with all links resolved, or the path of a device or FIFO.
 
     Raises UsageError if the file may not be written, or if the file exists and ``force`` is false.
     """
@@ -268,9 +270,9 @@ def check_output(option: str, path: Path, *, force: bool) -> Path:
 
 
 def _find_file(option: str, path: Path, *, force: bool) -> Path | None:
-    """Return the regular file that a write to ``path`` would replace or make, behind links; None for a device or FIFO.
+    """Return the regular file that a write to ``path`` would replace or make. Links are resolved.
 
-    Raises UsageError like ``check_output``.
+    Return None for a device or FIFO. Raises UsageError like ``check_output``.
     """
     with writing(option, path, UsageError):
         try:
@@ -305,7 +307,7 @@ def write(output: Path, content: RenderableType | bytes) -> None:
 
 @contextmanager
 def open_log(option: str, path: Path) -> Iterator[int]:
-    """Make a new log, and yield a descriptor that only appends; see ``open_ours``. Raises NncfToolsError."""
+    """Make a new log with ``open_ours``, and yield a descriptor that only appends. Raises NncfToolsError."""
     with writing(option, path):
         descriptor = open_ours(path)
     try:
@@ -336,8 +338,8 @@ def find_recording(path: Path, log_dir: Path) -> Path:
     """Return the session or journal for a path on the command line.
 
     A folder means the newest recording in the folder. ``latest`` or ``last`` means the newest recording in ``log_dir``,
-    and ``latest~1`` means the recording before. If a file or folder has such a name, it is preferred. Raises
-    NncfToolsError if there are not enough recordings.
+    and ``latest~1`` means the second newest recording. If a file or folder with such a name exists, the name means this
+    file or folder. Raises NncfToolsError if there are not enough recordings.
     """
     if path.is_dir():
         return find_newest(path)
@@ -366,8 +368,8 @@ def find_newest(log_dir: Path, before: int = 0) -> Path:
 def list_recordings(log_dir: Path) -> list[Path]:
     """Return the sessions and journals in a folder and the subfolders, the newest first, without duplicates.
 
-    Subfolders named ``latest`` are skipped because they are links to other runs; hidden subfolders because they are
-    copies.
+    Subfolders named ``latest`` are skipped, because they are links to other runs. Hidden subfolders are skipped,
+    because they are copies.
     """
     recordings: dict[str, Path] = {}
     for path in itertools.chain.from_iterable(map(log_dir.glob, _PATTERNS)):
@@ -390,9 +392,9 @@ def write_time(path: Path) -> float:
 
 
 def _end_times(path: Path) -> tuple[float, float]:
-    """Return, as a sort key, the end of the recording and the time of the last write.
+    """Return, as a sort key, the end of the recording and the time of the last write to the file.
 
-    The end is from the session: a copy of a session may be written much later.
+    The end is read from the session, because the file may be a copy that was written much later.
     """
     written = write_time(path)
     with suppress(OSError, ValueError):
@@ -410,11 +412,11 @@ def read_head(path: Path) -> bytes:
 
 
 def check_exists(path: Path, log_dir: Path) -> None:
-    """Raise NncfToolsError with a suggestion if a path does not exist. Do nothing if there is no suggestion."""
+    """Raise NncfToolsError with a suggestion if a path does not exist. If there is no suggestion, do nothing."""
     if path.exists():
         return
     if not set("*?[").isdisjoint(path.name):
-        raise NncfToolsError(f"{path}: no such file; write a pattern without quotes, or after --base and --new")
+        raise NncfToolsError(f"{path}: no such file; write the pattern without quotes, or after --base or --new")
     with suppress(OSError):
         names = {str(path.with_name(file.name)) for file in path.parent.iterdir()}
         if path.name != str(path) or log_dir.is_dir():
@@ -446,13 +448,18 @@ def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
 
 
 class RecordingFiles:
-    """The open files of a running recording: they stay ours, even if somebody moves or removes the paths."""
+    """The open files of a running recording. They can be used even if somebody moves or removes the paths."""
 
     def __init__(self, target: Destination, journal: int, *, snapshots: bool) -> None:
-        """Open the journal for reading, too, because the sampler gets the locked descriptor. Raises OSError."""
+        """Open the journal a second time, for reading, because the sampler gets the descriptor ``journal``.
+
+        Raises OSError.
+        """
         self._target = target
         self.locked = journal
-        """The descriptor for the sampler: holds the lock, and only appends; -1 after ``hand_over``."""
+        """The sampler's descriptor of the journal. It holds the file lock and only appends. It is -1 after
+        ``hand_over``.
+        """
         with ExitStack() as stack, ExitStack() as made:
 
             def create(path: Path) -> int:

@@ -42,7 +42,7 @@ class Relay:
     """Copies the command's output and error to ours until the last process has closed them, like ``tee``."""
 
     on_line: Callable[[str], None] | None = None
-    """Callback for each line, without colours; called in threads. Each state of a progress bar is a line."""
+    """Callback for each line, without colours. Threads of the relay call it. Each state of a progress bar is a line."""
     write: Callable[[int, bytes], None] = write_all
     """Function that writes data; the arguments are our descriptor and the bytes."""
     only_terminals: bool = False
@@ -53,19 +53,19 @@ class Relay:
     def __post_init__(self) -> None:
         """Start without pipes and terminals."""
         self._terminals: dict[str, tuple[int, int]] = {}
-        """Terminals of the command by name: our end, and the descriptor of our output."""
+        """The command's terminals: ``{name of the terminal: (our end, descriptor of our output)}``."""
         self.ends: list[tuple[int, int]] = []
-        """Pairs: our end of a pipe or terminal, and the descriptor of our output."""
+        """``(our end, descriptor of our output)`` for each pipe or terminal of the command."""
         self._keys = threading.Thread(target=self._pass_keys, daemon=True)
         self._has_ended = threading.Event()
         self._inner: dict[int, int] = {}
-        """The command's ends of the pipes and terminals, by descriptor of our output."""
+        """``{descriptor of our output: the command's end of the pipe or terminal}``."""
         self._threads: list[threading.Thread] = []
         self._release: Callable[[int], object] = int
 
     @property
     def outputs(self) -> tuple[int | None, int | None]:
-        """Descriptors for the command's standard output and error; None if ours is closed."""
+        """Descriptors for the command's standard output and error; None for an output that is not relayed."""
         return self._inner.get(1), self._inner.get(2)
 
     def __enter__(self) -> Relay:
@@ -174,7 +174,10 @@ class Relay:
 
 
 def _is_given(descriptor: int) -> bool:
-    """Return whether this descriptor is from our parent: descriptors that Python opens are not inheritable."""
+    """Return whether our parent process passed on this descriptor.
+
+    Only such descriptors are inheritable: Python makes the descriptors that it opens not inheritable.
+    """
     try:
         return os.get_inheritable(descriptor)
     except OSError:
@@ -239,7 +242,7 @@ class OutputDisplay:
 
     @property
     def relays(self) -> list[tuple[int, int]]:
-        """Pairs of descriptors: source and target of the command's output."""
+        """``(source, target)`` for each relayed output of the command; both are descriptors."""
         if self._relay is None:
             return []
         if self._captured < 0:
@@ -247,7 +250,10 @@ class OutputDisplay:
         return [(source, self._captured) for source, _ in self._relay.ends]
 
     def __enter__(self) -> OutputDisplay:
-        """Open the outputs. Raises UsageError if the capture file cannot be opened, OSError if a terminal cannot."""
+        """Open the outputs.
+
+        Raises UsageError if the file of ``--capture`` cannot be opened, and OSError if a terminal cannot be opened.
+        """
         with self._stack:
             self._open_capture()
             if self.live:
@@ -275,9 +281,10 @@ class OutputDisplay:
             self._stack.close()
 
     def begin(self, journal: Path, descriptor: int, release: Callable[[int], object]) -> None:
-        """Start to relay and to draw, after the command has started; ``descriptor`` is the open journal.
+        """Start to relay the output and to draw the live view, after the command has started.
 
-        ``release`` is called for each source in ``relays`` when the source is closed.
+        ``descriptor`` is the open journal. ``release`` is called for each source in ``relays`` when the source is
+        closed.
         """
         if self._relay is not None:
             self._relay.start(release)
@@ -313,7 +320,7 @@ class OutputDisplay:
 
 
 def make_settings(view: View, encoding: str | None, state: str = "recording") -> ViewSettings:
-    """Return settings for the live view: characters by encoding, and the colours of the terminal."""
+    """Return settings for the live view. The characters depend on ``encoding``, and the colours on the terminal."""
     from rich.console import Console
 
     from nncftools.live.figures import ViewSettings

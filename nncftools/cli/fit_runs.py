@@ -32,16 +32,22 @@ _NO_GROUP = (
     "Or use --free-only: it measures a run without a limit"
 )
 GIVE_UP = 5
-"""A run is ended after this multiple of the duration without a limit: the command hangs, or reads the same files again
-and again."""
+"""A run with a limit is ended after this multiple of the duration without a limit. The command probably hangs, or reads
+the same files again and again.
+"""
 _SHORTEST_S = 2.0
-"""No run is ended earlier than this."""
+"""A slow run is ended after this time in seconds at the earliest."""
 _MANY_FILES = 32 << 20
-"""If a command reads fewer bytes from files, the run without a limit is not repeated: the reading takes little time."""
+"""If a command uses fewer bytes of files than this, the run without a limit is not repeated, because reading so few
+bytes takes little time.
+"""
 _NEAR_FULL_SPEED = 1.5
-"""Multiples of the duration without a limit below this number are shown with two decimals."""
+"""The table has a run's duration as a multiple of the duration without a limit. A multiple below this number has two
+decimals.
+"""
 _WIDE = 4
-"""If the largest limit is more than this multiple of the smallest limit, the axis is logarithmic."""
+"""If the largest limit is more than this multiple of the smallest limit, the picture has a logarithmic axis of limits.
+"""
 
 
 class Done(NamedTuple):
@@ -57,8 +63,8 @@ class Done(NamedTuple):
 class GroupWatch(Watch):
     """Watches a run in a control group.
 
-    The watch lists the files that a run without a limit maps. At the end of a run, the watch reads the figures of the
-    control group.
+    During a run without a limit, the watch lists the files that the processes map. At the end of a run, the watch reads
+    the figures of the control group.
     """
 
     def __init__(self, runner: Runner, group: LimitedGroup | None, most_s: float) -> None:
@@ -66,11 +72,13 @@ class GroupWatch(Watch):
         self._group = group
         self._lists_files = most_s == math.inf
         self._own_files = needs.files_of([os.getpid()])
-        """Files that this process maps, too: they cannot be dropped from the page cache."""
+        """The files that this process maps. They cannot be dropped from the page cache, so ``files`` leaves them out.
+        """
         self.files: set[str] = set()
         self.lost_processes = False
-        """Whether the kernel killed processes because memory ran out. The remaining processes may wait for the killed
-        ones forever."""
+        """Whether the kernel killed processes because memory ran out. The other processes may wait forever for the
+        killed processes.
+        """
         self.charged: int | None = None
         self.refaults: int | None = None
 
@@ -151,7 +159,7 @@ class _Runs:
             screen.line(f"Run {fit.runs}: {describe_trial(trial, self.request.unit)} ({more})")
 
     def _run_free(self) -> None:
-        """Run the command without a limit, and again if the files were in the page cache."""
+        """Run the command without a limit. If its files were in the page cache, run it a second time."""
         fit = self.fit
         files = set() if fit.free is None else set(fit.free.files)
         done = self._record(None, math.inf, sorted(files))
@@ -181,7 +189,7 @@ class _Runs:
             files=sorted(files),
         )
         fit.free_runs += 1
-        again = "; again, because its files were in the page cache" if is_warm else ""
+        again = "; runs again, because the files of the command were in the page cache" if is_warm else ""
         screen.line(f"Run {fit.runs}: {describe_free(fit.unlimited, self.request.unit)}{again}")
         self.results.write(fit)
         if is_warm:
@@ -304,7 +312,7 @@ def write_sentences(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
 
 
 def write_notes(fit: Fit) -> Iterator[str]:
-    """Yield doubts about the result, with advice."""
+    """Yield notes for the user: reasons to doubt the result, with advice."""
     if fit.trials and not fit.is_finished:
         yield "the search is not finished; continue with --resume and a larger --runs"
     ran_out = any(trial.gave_up or trial.ended.startswith(OUT_OF_MEMORY) for trial in fit.trials)
@@ -335,9 +343,9 @@ def make_result(fit: Fit, unit: MemoryUnit) -> Shown:
 
 
 def draw(fit: Fit, unit: MemoryUnit, path: Path) -> None:
-    """Draw duration over limit for all runs, with the floor and the peak without a limit; failed runs are crosses.
+    """Draw the duration of each run over the limit; failed runs are crosses. Raises OSError.
 
-    Raises OSError.
+    Vertical lines show the floor (memory that the kernel can neither drop nor share) and the peak without a limit.
     """
     from nncftools import drawing
 

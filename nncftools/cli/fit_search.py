@@ -53,7 +53,7 @@ class FitOptions(options.SeriesRequest):
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """A run with a limit, in bytes and seconds; null if unknown."""
+    """A run with a limit. Sizes are bytes and times are seconds; null is unknown."""
 
     limit: int
     worked: bool
@@ -76,16 +76,18 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Free(msgspec.Struct, frozen=True, kw_only=True):
-    """The run without a limit, in bytes and seconds."""
+    """The run without a limit. Sizes are bytes and times are seconds; null is unknown."""
 
     duration_s: float
     floor: int
-    """Memory that the kernel can neither drop nor share."""
+    """Memory that the kernel can neither drop nor share. With less, the command does not work."""
     comfortable: int
-    """Memory that also holds all mapped and read files, so that no file is read twice."""
+    """The floor plus all mapped and read files. With this memory, no file has to be read twice."""
     peak_rss: int
     charged: int | None = None
-    """Largest memory use of the control group, page cache included: a limit of this size has no effect."""
+    """Largest memory use of the control group, page cache included. A limit of this size has no effect. Null if
+    unknown.
+    """
     session: str = ""
     files: list[str] = []
     """The files that the run read or mapped."""
@@ -98,16 +100,16 @@ class Fit(msgspec.Struct, kw_only=True):
     version: int = VERSION
     command: list[str]
     success: str | None = None
-    """The shell command of ``--success``, which must succeed after a run that worked."""
+    """The shell command of ``--success``. A run worked only if this command succeeds after the run."""
     free: Free | None = None
     free_runs: int = 0
     """Number of runs without a limit: 2 if the files of the first run were in the page cache."""
     trials: list[Trial] = []
     is_finished: bool = False
     works_from: int | None = None
-    """The smallest limit with which the command worked."""
+    """The smallest limit with which the command worked; null if none is known."""
     fast_from: int | None = None
-    """The smallest limit with about the same duration as without a limit."""
+    """The smallest limit with about the same duration as without a limit; null if none is known."""
 
     @property
     def unlimited(self) -> Free:
@@ -122,13 +124,16 @@ class Fit(msgspec.Struct, kw_only=True):
 
     @property
     def is_smallest(self) -> bool:
-        """Whether the command failed with a limit that is hardly smaller than ``works_from``."""
+        """Whether the command failed with a limit that is smaller than ``works_from`` by at most the accepted error."""
         works = self.works_from or 0
         return works - self._largest_failed() <= _step(works)
 
     @property
     def fast(self) -> list[Trial]:
-        """The runs with at least the limit ``fast_from``, if all of two or more runs had full speed; else none."""
+        """The runs whose limit is ``fast_from`` or larger.
+
+        Empty if there is only one such run, or if one of the runs failed or was too slow.
+        """
         runs = [trial for trial in self.trials if trial.limit >= (self.fast_from or math.inf)]
         are_fast = len(runs) > 1 and all(trial.worked and trial.slower <= _SLOWER for trial in runs)
         return runs if are_fast else []
@@ -146,8 +151,8 @@ class Fit(msgspec.Struct, kw_only=True):
     def is_fast(self, trial: Trial) -> bool:
         """Return whether a run took about as long as the run without a limit.
 
-        A run without refaults had enough memory. Up to 2.5 times the duration is accepted for such a run, because the
-        cause may be slow storage.
+        A run without refaults (file pages that were dropped and read again) had enough memory. For such a run, 2.5
+        times the duration is accepted, because slow storage may have delayed the run.
         """
         few = max(self.unlimited.comfortable * _FEW, _LEAST_STEP)
         has_refaults = trial.refaults is None or trial.refaults > few
@@ -191,40 +196,57 @@ _MIB = 1 << 20
 _TOLERANCE = 0.03
 """Accepted error of the smallest limit, as a share of the limit."""
 _SLOWER = 1.1
-"""A run has full speed up to this multiple of the duration without a limit."""
+"""A run has full speed if its duration is at most this multiple of the duration without a limit."""
 _LEAST_STEP = 4 * _MIB
-"""Least accepted error: the need of a Python program differs by almost this much from run to run."""
+"""Least accepted error of a limit, in bytes. The memory that a Python program needs differs by almost this much from
+run to run.
+"""
 _ABOVE_FLOOR = (1.005, 1.034, 1.064, 1.125, 1.3, 2.0, 4.0)
-"""Limits as multiples of the floor: they are tried in turn until the command works."""
+"""Limits to try one after another until the command works, as multiples of the floor (memory that the kernel can
+neither drop nor share).
+"""
 _ABOVE_COMFORTABLE = (1.0, 1.15, 1.5)
 _SLIGHTLY_MORE = 1.125
-"""Factor for the next limit if a run only took too long, and the command reads few files."""
+"""Factor for the next limit after a run that took too long, but did not run out of memory, if the command reads few
+files.
+"""
 _MANY_FILES = 4
-"""The command reads many files if the comfortable amount is above this multiple of the floor.
+"""The command reads many files if ``Free.comfortable`` is above this multiple of ``Free.floor``.
 
-Then the limit is doubled if a run only took too long.
+In that case, the limit is doubled after a run that took too long, but did not run out of memory.
 """
 _TRIES_WITH_FILES = 3
-"""From this number of runs with a limit on, a limit is neither doubled nor multiplied by ``_SLIGHTLY_MORE``."""
+"""After this number of runs with a limit, the next limit is no longer the failed limit times 2 or ``_SLIGHTLY_MORE``.
+"""
 _FAR = 5
-"""If the working limit is more than this multiple of the failed limit, the next limit is the geometric mean."""
+"""The next limit is the geometric mean of the smallest good limit and the largest bad limit, if the good limit is more
+than this multiple of the bad limit.
+"""
 _MOST_DOWN = 5
-"""The search ends if more limits than this worked and none failed, because the floor is far too high."""
+"""If more limits than this worked and none failed, the search ends. In that case, the measured floor is far too high.
+"""
 _NEAR = 0.05
-"""Accepted error of the limit of full speed, as a share of the comfortable amount."""
+"""Accepted error of the smallest limit with full speed, as a share of ``Free.comfortable``, if the limit is between 50
+% and 100 % of ``Free.comfortable``.
+"""
 _NEAR_ON_SLOPE = 0.1
-"""Larger accepted error of the limit of full speed, as a share, for two cases.
+"""Accepted error of the smallest limit with full speed, if the limit is not between 50 % and 100 % of
+``Free.comfortable``.
 
-Below half of the comfortable amount, the duration rises slowly with smaller limits. Above the comfortable amount, the
-limit depends on the bytes that the run writes.
+The error is a share of the limit or of ``Free.comfortable``, whichever is larger. It is larger than ``_NEAR`` for two
+reasons. Below 50 %, the duration rises slowly with smaller limits. Above 100 %, the limit depends on the bytes that the
+run writes.
 """
 _JUST_BELOW = 0.9
-"""First step below a limit that worked, as a share of the accepted error. A failure there ends the search."""
+"""First step below a limit that worked, as a share of the accepted error. If the command fails with that smaller limit,
+the search ends.
+"""
 _FEW = 0.02
-"""Fewer refaults than this share of the comfortable amount are ignored."""
+"""Refaults (bytes that were dropped from memory and read again) are ignored below this share of ``Free.comfortable``.
+"""
 _SLOW_STORAGE = 2.5
 _NOISE_S = 0.1
-"""Durations are equal if the difference is smaller."""
+"""Two durations count as equal if their difference in seconds is smaller."""
 
 
 def _choose_from(least: float, limits: Sequence[float]) -> float | None:
@@ -237,10 +259,11 @@ def _step(limit: float) -> float:
 
 
 def _choose_between(bad: float, good: Sequence[int], near: float) -> float | None:
-    """Return a limit between ``bad`` and the good limits; None if the smallest good limit is at most ``near`` above.
+    """Return a limit between ``bad`` (0 if no limit failed) and the smallest good limit; None if the search can end.
 
-    The first step down is within the accepted error, and each further step is twice as long. Reason: files that are
-    read repeatedly either fit or do not fit, so the limit is often just below the first guess.
+    The search can end if the smallest good limit is at most ``near`` bytes above ``bad``. The first step down is within
+    this accepted error, and each further step is twice as long. Reason: files that are read repeatedly either fit into
+    memory or do not fit, so the limit is often just below the first guess.
     """
     smallest, *others = sorted(good)
     if smallest - bad <= near or (not bad and len(others) >= _MOST_DOWN):

@@ -17,7 +17,7 @@ CONFIGS = Path(__file__).parent / "configs.py"
 REFUSED = {
     "albert": "layers that share the same weights cannot be left out",
     "bart": "it is an encoder and a decoder",
-    "gemma3n_text": "outside the layers, depends on their number",
+    "gemma3n_text": "belongs to no layer, but its shape depends on the number of layers",
     "t5": "it is an encoder and a decoder",
 }
 _WRITE = """

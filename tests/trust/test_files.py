@@ -118,7 +118,7 @@ SCRIPTS = """
 -o out/run.json | rm -rf out; touch out | it is
 -o out/run.json | rm -rf out; mkdir victim; ln -s victim out |
 -o out/run.json | mkdir out/run.json | it is
--o out/run.json | mkfifo out/run.json | a device or pipe has taken its place
+-o out/run.json | mkfifo out/run.json | a device or pipe has taken the place of the session file
 -o out/run.json | rm out/run.journal.jsonl; mkfifo out/run.journal.jsonl |
 -o out/run.json | rm out/run.marks.jsonl; mkdir out/run.marks.jsonl |
 -o out/run.json | rm out/run.marks.jsonl; mkfifo out/run.marks.jsonl |

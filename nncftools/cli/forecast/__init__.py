@@ -1,4 +1,7 @@
-"""``nncf-tools forecast``: the needs of a command with a model, from runs with slices of the model."""
+"""``nncf-tools forecast``: forecast the memory, time and disk space that a command with a model needs.
+
+The figures come from runs with slices of the model (the model with only some of its layers).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from nncftools.errors import UsageError
 
 @with_options(ForecastOptions)
 def forecast(request: ForecastOptions) -> int:
-    """Forecast the needs of a command with a model, from runs with a few of the layers.
+    """Forecast the needs of a command with a model, from runs with a few of the model's layers.
 
     \b
     Examples:
@@ -24,10 +27,12 @@ def forecast(request: ForecastOptions) -> int:
       nncf-tools forecast --prepare 'rm -rf CACHE' -- ./export.sh DIR {output}
       nncf-tools forecast --output llama --resume -- ./export.sh DIR {output}
 
-    The command runs three to five times, each time with a slice of the model in
-    place of the model, and with a scratch folder in place of the output. Nothing
-    else of the command is changed. The exit status is 1 if --for does not fit, or
-    if that is not known; 0 otherwise; 130 after Ctrl-C, with the forecast so far.
+    The command runs three to five times, each time with a slice (a model with a
+    few of the layers) in place of the model, and with a scratch folder in place of
+    the output. Nothing else of the command is changed. The exit status is 0 if
+    there is a forecast and, with --for, the command fits into that memory. It is 1
+    if not, or if that is not certain. After Ctrl-C it is 130, and the forecast so
+    far is shown.
     """
     from nncftools.cli.forecast import runs, slices
 

@@ -1,6 +1,7 @@
-"""The options of ``forecast``, and the words of the command that are replaced: model and output.
+"""The options of ``forecast``, and the words of the command to replace: the model's folder and the output's path.
 
-The words for model and output are never guessed: a wrong guess could replace a real export by the export of a slice.
+These words are never guessed: a wrong guess could replace a real export by the export of a slice (the model with only
+some of its layers).
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from nncftools.units import bytes_from, seconds_from
 
 
 def _limit(text: str) -> int | None:
-    """Return the size of a machine in bytes; for this machine, the available memory, None if unknown."""
+    """Parse the value of ``--for``, a size, and return bytes.
+
+    ``here`` means the memory that is available on this machine; None if that is unknown.
+    """
     from nncftools.limits import needs
 
     return needs.available("/proc", os.getpid()).least if text == "here" else bytes_from(text)
@@ -27,11 +31,11 @@ def _limit(text: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastOptions(options.SeriesRequest):
-    """The command, the model to slice, and the machine in question."""
+    """The options of `forecast`."""
 
     words: Annotated[Texts, options.command_words("{output} is the path of the output.")] = None
     model: Annotated[
-        str | None, option("--model ARG", READ, "The argument that is the model's folder, if forecast cannot tell.")
+        str | None, option("--model ARG", READ, "The argument that is the model's folder, if forecast cannot find it.")
     ] = None
     from_config: Annotated[
         bool, option("--from-config", READ, "Use random weights: config.json is enough, without the model's weights.")
@@ -57,15 +61,19 @@ class ForecastOptions(options.SeriesRequest):
 
 OUTPUT = "{output}"
 QEFF_HOME = "$QEFF_HOME"
-"""The folder in which QEfficient keeps exports and compiled programs, by the name of the model."""
+"""The folder in which QEfficient keeps exports and compiled programs. Each model has a subfolder."""
 _EXPORTS = (["optimum-cli", "export", "openvino"], ["optimum-cli", "export", "onnx"])
 _LATEST = 6
-"""The format of an export is among this many words: in ``env A=B python optimum-cli export onnx``, the sixth."""
+"""The format of an export, such as ``onnx``, is searched only in this many words from the beginning of the command. In
+``env A=B python optimum-cli export onnx``, it is the sixth word.
+"""
 _LARGE = 1_000_000_000
 _INT8 = ("--weight-format", "int8")
-"""optimum-intel adds this for larger models unless --weight-format is given (``_main_quantize`` of the exporter)."""
+"""optimum-intel adds these words for a model with ``_LARGE`` parameters or more, unless --weight-format is given
+(``_main_quantize`` of the exporter).
+"""
 _LARGEST_ONNX = 2 << 30
-"""A protobuf cannot be larger: weights of a larger model go to separate files."""
+"""Largest size of a protobuf file in bytes. The weights of a larger model go to separate files."""
 _FLAGS = {
     *("--trust-remote-code", "--disable-stateful", "--disable-convert-tokenizer", "--convert-tokenizer", "--sym"),
     *("--all-layers", "--awq", "--scale-estimation", "--gptq", "--lora-correction", "--smooth-quant-disable"),
@@ -77,18 +85,20 @@ _SECOND_OUTPUT = "--quantization-statistics-path"
 
 @dataclass(frozen=True)
 class Command:
-    """A command, with the words for model and output that are replaced."""
+    """A command, and the words in it that are replaced: the model and the output."""
 
     words: Sequence[str]
     model: str
-    """The folder, as written in the command."""
+    """The path of the model's folder, as written in the command."""
     output: str | None
     """The path of the output, as written in the command; None without output."""
     added: Sequence[str] = ()
-    """Options that the command would choose by the size of the whole model, and not by the size of a slice."""
+    """Options to add to the command. The program would choose them itself for the whole model, but not for a slice (a
+    model with only some of the layers), because a slice is smaller.
+    """
 
     def with_slice(self, folder: pathlib.Path, output: pathlib.Path) -> list[str]:
-        """Return the command with a slice and our own output in place of the real model and output."""
+        """Return the words of the command. ``folder`` replaces the model, and ``output`` replaces the output."""
         words = []
         for word in [*self.words, *self.added]:
             marked = _replace_word(word, self.model, str(folder)).replace(OUTPUT, str(output))
@@ -97,7 +107,7 @@ class Command:
 
 
 def _replace_word(word: str, old: str | None, new: str) -> str:
-    """Replace a word, or the value of an option after the equals sign."""
+    """Return ``new`` for the word ``old``, and ``--name=new`` for ``--name=old``; return any other word unchanged."""
     name, is_option, value = word.partition("=")
     if word == old:
         return new
@@ -105,7 +115,7 @@ def _replace_word(word: str, old: str | None, new: str) -> str:
 
 
 def find(words: Sequence[str], model: str | None, *, writes: bool) -> Command:
-    """Return a command with the words for model and output. Raises UsageError where they are not certain."""
+    """Find the words for model and output in a command. Raises UsageError if one of them is not certain."""
     has_mark = any(OUTPUT in word for word in words)
     if has_mark and not writes:
         raise UsageError(f"option --no-output: the command has {OUTPUT}, so there is an output")
@@ -120,15 +130,17 @@ def find(words: Sequence[str], model: str | None, *, writes: bool) -> Command:
 
 
 def _find_output(words: Sequence[str]) -> str:
-    """Return the output of an export by optimum-cli. Raises UsageError if not certain."""
+    """Return the output's path in an export by optimum-cli. Raises UsageError if it is not certain."""
     output = _only_word(_words_of_export(words))
     if output is None:
         raise UsageError(
-            f"argument COMMAND: it is not known where {words[0]!r} writes; write {OUTPUT} in its place in the command, "
-            "or give --no-output if it writes nothing"
+            f"argument COMMAND: it is not known where {words[0]!r} writes; in the command, replace the path of the "
+            f"output by {OUTPUT}, or give --no-output if it writes nothing"
         )
     if sum(_replace_word(word, output, OUTPUT) != word for word in words) > 1:
-        raise UsageError(f"argument COMMAND: {output!r} is in several arguments; write {OUTPUT} where it is the output")
+        raise UsageError(
+            f"argument COMMAND: {output!r} is in several arguments; write {OUTPUT} for the one that is the output"
+        )
     return output
 
 
@@ -157,7 +169,7 @@ def _is_model(word: str) -> bool:
 
 
 def _words_of_export(words: Sequence[str]) -> Sequence[str]:
-    """Return the words of an export by optimum-cli from the format on; none of another command."""
+    """Return the words of an export by optimum-cli, from the format on; nothing for any other command."""
     for index in range(2, min(len(words), _LATEST)):
         program = pathlib.PurePath(words[index - 2]).name
         if [program, words[index - 1], words[index]] in _EXPORTS:
@@ -166,7 +178,10 @@ def _words_of_export(words: Sequence[str]) -> Sequence[str]:
 
 
 def _only_word(words: Sequence[str]) -> str | None:
-    """Return the only word of an export that belongs to no option: the output. None if that is not certain."""
+    """Return the only word of an export that is neither an option nor the value of an option: the path of the output.
+
+    None if there is not exactly one such word, or if an option has a second output.
+    """
     free = []
     following = iter(words[1:])
     for word in following:
@@ -180,17 +195,23 @@ def _only_word(words: Sequence[str]) -> str | None:
 
 
 def by_size(command: Command, parameters: int, weights: int) -> tuple[Command, list[str]]:
-    """Return a command with the options for a model of this size, and notes on such rules."""
+    """Add the options that the program would choose for a model of this size; return the command, and notes.
+
+    ``parameters`` is the number of parameters, and ``weights`` is the size of the weights in bytes.
+    """
     export = _words_of_export(command.words)
     names = {word.partition("=")[0] for word in export}
     has_format = not names.isdisjoint({"--weight-format", "--quant-mode"})
     if "onnx" in export[:1] and weights > _LARGEST_ONNX:
-        large = "ONNX above 2 GB keeps weights in separate files; smaller slices do not: the forecast is less sure"
+        large = (
+            "an ONNX model above 2 GB has weights in separate files, but smaller slices do not: "
+            "the forecast is less sure"
+        )
         return command, [large]
     if "openvino" in export[:1] and parameters >= _LARGE and not has_format:
         note = (
-            f"optimum exports models above 1 B parameters to int8 ({parameters / 1e9:.2f} B here), but not slices: "
-            f"{' '.join(_INT8)} is added"
+            f"optimum exports models above 1 B parameters to int8 ({parameters / 1e9:.2f} B here), but not smaller "
+            f"slices, so {' '.join(_INT8)} is added"
         )
         return replace(command, added=_INT8), [note]
     return command, []

@@ -28,14 +28,14 @@ def count_layers(count: int) -> str:
 
 
 def describe_slice(part: Slice, unit: MemoryUnit) -> str:
-    """Return the figures of a slice as a line."""
+    """Return the figures of a slice (a run with only some of the layers) as a line of text."""
     if part.unused:
         return f"not used: {part.unused}"
     return f"peak {unit.label(part.peak)}, floor {unit.label(part.floor)}, {seconds_text(part.duration_s)}"
 
 
 def table(result: Result, unit: MemoryUnit) -> Table:
-    """Return a row for each slice, and a row for the forecast."""
+    """Return a table with a row for each slice (a run with only some of the layers), and a row for the forecast."""
     names = ["Layers", f"Peak, {unit}", f"Floor, {unit}", f"Comfortable, {unit}", f"Written, {unit}", "Time"]
     rows = []
     for part in result.slices:
@@ -76,7 +76,7 @@ def answer(result: Result, unit: MemoryUnit = MemoryUnit.MiB) -> str:
 
 
 def _explain_unknown(result: Result, unit: MemoryUnit) -> str:
-    """Return why there is no forecast, with the sizes that slices held."""
+    """Return the reason why there is no forecast, with the memory that each slice held."""
     doubtful = result.doubt
     if doubtful is None:
         return f"a forecast needs {LEAST_SLICES} slices, and {len(result.used)} can be used"
@@ -85,22 +85,25 @@ def _explain_unknown(result: Result, unit: MemoryUnit) -> str:
     layers = ", ".join(map(str, doubtful.layers))
     if doubtful.apart:
         return f"{held} {unit.label(doubtful.apart)} more in one of two runs with the same number of layers"
-    reason = ": not on a line" if doubtful.operation else ", outside all marked operations"
+    reason = ": these sizes are not on a line" if doubtful.operation else ", outside all marked operations"
     return f"{held} {sizes} {unit} ({doubtful.what}) with {layers} layers{reason}"
 
 
 def _about(size: float) -> str:
-    """Return bytes with as many digits as a forecast is worth."""
+    """Return a size as text with few digits, because a forecast is not exact."""
     return size_text(size) if size >= MemoryUnit.GiB.factor else f"{MemoryUnit.MiB.brief(size)} MiB"
 
 
 def _bound(figure: Estimate, write: Callable[[float], str]) -> str:
-    """Return a figure as text; "at least", and the lower bound, if only that is certain."""
+    """Return a figure as text. If only a lower bound is known, return "at least" and the lower bound."""
     return f"at least {write(figure.low)}" if figure.is_at_least else write(figure.value)
 
 
 def _about_needs(known: Forecast) -> str:
-    """Return the comfortable amount with the interval, and the floor: ``3.7 GiB (3.6 to 3.8), at least 1.6``."""
+    """Return the memory with which no file is read twice, and the floor: ``3.7 GiB (3.6 to 3.8), at least 1.6``.
+
+    The floor is the least memory with which the command works.
+    """
     comfortable = known.comfortable
     amount = _about(comfortable.value)
     bounds = (comfortable.low, comfortable.high, known.floor.low)
@@ -110,7 +113,7 @@ def _about_needs(known: Forecast) -> str:
 
 
 def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
-    """Yield the figures of the whole model, after the answer."""
+    """Yield the sentences after the first line (``answer``): the figures of the whole model."""
     known = result.forecast
     if known is None:
         return
@@ -137,7 +140,7 @@ def _range(figure: Estimate, unit: MemoryUnit) -> str:
 
 
 def notes(result: Result) -> Iterator[str]:
-    """Yield the reasons for which the forecast is less sure."""
+    """Yield notes: the reasons why the forecast is less sure."""
     yield from result.notes
     for part in result.slices:
         if part.unused:
@@ -151,11 +154,14 @@ def notes(result: Result) -> Iterator[str]:
     if known.is_small:
         yield "imports and other work without the model take almost the whole peak: the model is too small to matter"
     if known.peak.is_at_least:
-        yield "the peak is a lower bound: only few slices show the operation that holds the peak with all layers"
+        yield "the peak is a lower bound: only a few slices show the operation that will have the peak with all layers"
 
 
 def make_shown(result: Result, unit: MemoryUnit) -> Shown:
-    """Return the text, the table and the picture, and how to run the command with a limit that is comfortable."""
+    """Return the text, the table, the picture, and commands that set a memory limit.
+
+    With this limit, the command reads no file twice.
+    """
     known = result.forecast
     to_copy = []
     if known is not None and not known.comfortable.is_at_least:
@@ -172,7 +178,11 @@ def make_shown(result: Result, unit: MemoryUnit) -> Shown:
 
 
 def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) -> None:
-    """Draw the lines of operations, runs as dots, and the forecast with an interval. Raises OSError."""
+    """Draw memory over the number of layers. Raises OSError.
+
+    The picture has a line for each important operation, a circle for the peak of each slice, and the forecast with its
+    error.
+    """
     from nncftools import drawing
 
     canvas, axes = drawing.figure_of_command(result.command)
@@ -238,7 +248,7 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
 
 
 def _draw_line(axes: Axes, line: Line, number: int, layers: int, unit: MemoryUnit) -> None:
-    """Draw the line of an operation up to all layers, with the points of the line."""
+    """Draw an operation's memory: the measured points, and a line through them up to ``layers``."""
     from nncftools import drawing
 
     colour, style = drawing.line_style(number)
@@ -258,7 +268,10 @@ def _draw_line(axes: Axes, line: Line, number: int, layers: int, unit: MemoryUni
 
 
 def _choose_lines(lines: Sequence[Line], layers: Sequence[int]) -> list[Line]:
-    """Return the lines that are the highest with some number of layers, beginning with the highest at all layers."""
+    """Return the highest line at each number in ``layers``, beginning with the last number.
+
+    Each operation has at most one line, and there are at most ``_MOST_LINES`` lines.
+    """
     chosen: dict[str, Line] = {}
     for count in reversed(layers):
         highest = max(lines, key=lambda line: line.at(count))

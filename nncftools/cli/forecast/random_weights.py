@@ -1,8 +1,9 @@
-"""Makes a slice with random weights: a script for ``python -c`` with the command's own Python.
+"""Makes a slice (a model with only some layers) with random weights. The command's own Python runs this file's text.
 
-``look`` prints names, types, shapes and sizes of the weights; ``make`` writes weights beside a slice's config;
-``names`` prints how transformers names the values of a model type. Only classes of transformers are used: no code of a
-model's folder runs. The standard library, torch and transformers are needed.
+The text is passed to ``python -c``, with a task: ``look`` prints names, types, shapes and sizes of the weights;
+``make`` writes weights to the folder of a slice's config; ``names`` prints the config keys that hold a model type's
+layer count. Only classes of transformers are used: no code of a model's folder runs. The standard library, torch and
+transformers are needed.
 """
 
 import json
@@ -20,7 +21,10 @@ def print_names(model_type: str) -> None:
 
 
 def main(task: str, folder: str) -> None:
-    """Print the weights of a config, or make them."""
+    """Print the names, types, shapes and sizes of a model's weights, or write random weights if the task is ``make``.
+
+    ``folder`` contains the config of the model.
+    """
     import torch
     import transformers
 

@@ -1,4 +1,7 @@
-"""The runs of a forecast: the command with slices of the model, each recorded as by ``profile --no-stacks``."""
+"""Runs a command with slices of a model, to forecast the needs of the whole model.
+
+A slice is the model with only some of its layers. Each run is recorded as by ``profile --no-stacks``.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +31,23 @@ from nncftools.reading_marks.collecting import measure_size
 from nncftools.units import about_text, brief_size
 
 _MOST_SHARE = 0.4
-"""The largest slice's share of the layers."""
+"""The largest slice (run with only some of the layers) has at most this share of the model's layers."""
 _BYTES_PER_WEIGHT = 6
 _FILES_PER_WEIGHT = 4
 _IMPORTS = 512 << 20
-"""Before the first run, a slice is assumed to take this much memory besides a multiple of the weights: an export of
-experts holds 4.3 times the weights.
+"""Before the first run, the peak of a slice is estimated as ``_IMPORTS`` bytes, plus ``_BYTES_PER_WEIGHT`` times the
+size of its weights. An export of a mixture-of-experts model holds 4.3 times the size of the weights.
 """
 _MOST_FAILED = 2
 _MOST_RUNS = 5
 
 
 def plan_slices(counts: Sequence[int], layers: int) -> list[int]:
-    """Return the layer counts of three slices: a third, two thirds and all of 40 % of the layers."""
+    """Return the layer counts of three slices (models with only some of the layers), in ascending order.
+
+    The largest count is at most 40 % of the layers. The others are about one third and two thirds of the largest count.
+    If fewer than three of the possible counts are at most 40 %, return the three smallest counts.
+    """
     few = [count for count in counts if count <= layers * _MOST_SHARE]
     *smaller, largest = few if len(few) >= LEAST_SLICES else counts[:LEAST_SLICES]
     small = min(smaller[:-1], key=lambda count: abs(count - largest / 3))
@@ -50,10 +57,11 @@ def plan_slices(counts: Sequence[int], layers: int) -> list[int]:
 
 
 def next_count(counts: Sequence[int], result: Result) -> int | None:
-    """Return the number of layers of the next run; None if there are enough, or if further runs do not help.
+    """Return the number of layers of the next run; None if there are enough runs, or if further runs do not help.
 
-    A fourth slice has up to half of the layers, because a line is surest through points far apart. If there is no such
-    number, or if the line stays doubtful, the slice with the doubtful point runs again.
+    If the peak is doubtful after three slices, a fourth slice has up to half of the layers: a line through distant
+    points is more certain. If that is not possible, or if the peak is still doubtful, the slice with the doubtful point
+    runs again.
     """
     used = result.used
     tried = [part.layers for part in result.slices]
@@ -70,7 +78,7 @@ def next_count(counts: Sequence[int], result: Result) -> int | None:
 
 
 def begin_result(request: ForecastOptions, command: Command, model: slices.Model, notes: list[str]) -> Result:
-    """Return a forecast without slices. Raises UsageError for a model that has too few layers."""
+    """Return a forecast that has no runs yet. Raises UsageError if the model has too few layers."""
     if len(model.counts()) < LEAST_SLICES:
         turns = f" that repeat after {model.period}" if model.period > 1 else ""
         raise UsageError(
@@ -91,7 +99,7 @@ def begin_result(request: ForecastOptions, command: Command, model: slices.Model
 
 
 def run(request: ForecastOptions, command: Command, model: slices.Model, result: Result) -> int:
-    """Run the command with slices; write and show the forecast. Return the exit status."""
+    """Run the command with slices of the model; write and show the forecast. Return the exit status."""
     results = Results(request, "forecast", "forecast", "slice")
     with results.locked():
         earlier = results.begun(result)
@@ -128,7 +136,7 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of a forecast."""
+    """Runs the command with slices (the model with only some of its layers) until a forecast is possible."""
 
     request: ForecastOptions
     command: Command
@@ -136,11 +144,14 @@ class Runs:
     result: Result
     results: Results
     scratch: pathlib.Path
-    """In this folder, each slice has a separate folder with the output."""
+    """The folder in which each run gets a temporary folder for the slice and the output."""
     runner: Runner
 
     def go(self) -> None:
-        """Run until there are enough slices, or none fits. Raises NncfToolsError, Interrupted."""
+        """Run slices until there are enough, or until no other slice fits into memory, disk space and time.
+
+        Raises NncfToolsError, Interrupted.
+        """
         result = self.result
         until_s = time.monotonic() + self.request.time
         while (wanted := next_count(self.model.counts(), result)) is not None:
@@ -160,7 +171,11 @@ class Runs:
             self._check_failures(done)
 
     def _choose(self, wanted: int, left_s: float) -> tuple[int | None, str]:
-        """Return the layer count of the next run, at most ``wanted``; or None, and the reason against another run."""
+        """Return ``(layer count of the next run, reason)``. The count is the largest possible count up to ``wanted``.
+
+        The count is None if no run is possible. The reason says why a run with ``wanted`` layers is not possible; empty
+        if it is possible.
+        """
         tried = {part.layers for part in self.result.slices}
         smaller = [count for count in self.model.counts() if count < wanted]
         counts = [wanted, *(count for count in reversed(smaller) if count not in tried)]
@@ -168,7 +183,7 @@ class Runs:
         return next((count for count in counts if not reasons[count]), None), reasons[wanted]
 
     def _check_failures(self, done: Slice) -> None:
-        """Raise NncfToolsError if the command fails with slices."""
+        """Raise NncfToolsError if the command has failed with two slices, before there were enough for a forecast."""
         tried = len(self.result.slices)
         used = self.result.used
         failed = tried - len(used)
@@ -178,7 +193,10 @@ class Runs:
             raise NncfToolsError(f"{fails}: {done.unused}; output: {log}")
 
     def why_not(self, layers: int, left_s: float) -> str:
-        """Return why a slice must not be run, according to earlier runs; empty if it may be run."""
+        """Return the reason why a run with this many layers must not start; empty if it may start.
+
+        The needs are estimated from earlier runs. ``left_s`` is the remaining time in seconds.
+        """
         if left_s <= 0:
             return "no --time is left"
         used = self.result.used
@@ -204,7 +222,7 @@ class Runs:
         return ""
 
     def _try(self, layers: int) -> Slice:
-        """Make a slice, run the command with that slice, and remove slice and output."""
+        """Make a slice of the model, run the command with the slice, and remove the slice and the output."""
         runner = self.runner
         is_again = any(part.layers == layers for part in self.result.slices)
         path = self.results.folder / f"slice-{layers}{series.AGAIN if is_again else ''}"
@@ -228,13 +246,13 @@ class Runs:
 
 @contextlib.contextmanager
 def scratch_folder(scratch: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Make a folder for slice and output, and remove it at the end; print a line if files remain.
+    """Make a folder for a slice of the model and the output, and remove it at the end; print a line if files remain.
 
-    Raises OSError where another user could exchange the folder.
+    Raises OSError if another user could replace the folder.
     """
     with Folder(scratch) as place:
         if place.is_shared:
-            raise OSError("all users may rename files here, or in a folder above: not sticky (chmod +t)")
+            raise OSError("all users may rename files here, or in a folder above, because it is not sticky (chmod +t)")
         made = scratch / pathlib.Path(tempfile.mkdtemp("", "nncf-tools-forecast-", place.descriptor_path)).name
     try:
         opened = Folder(made)
@@ -252,7 +270,11 @@ def scratch_folder(scratch: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def measure_slice(layers: int, file: str, session: Session | None, failed: str, output: int) -> Slice:
-    """Return the figures of a run; ``output`` is the size of the output. Raises NncfToolsError if nothing is known."""
+    """Return the figures of a run with ``layers`` layers. Raises NncfToolsError if the memory of the run is unknown.
+
+    ``file`` is the name of the session, ``failed`` is the reason of a failure (or empty), and ``output`` is the size of
+    the output in bytes.
+    """
     needed = None if session is None else needs.needs(session)
     peak = None if session is None else session.rss_peak.low
     if session is None or needed is None or peak is None:

@@ -1,7 +1,8 @@
-"""Slices of a model in a folder of Hugging Face: the same model with the first layers only, with their real weights.
+"""Makes slices of a model in a folder of Hugging Face. A slice is the model with only some of its layers.
 
-A slice keeps the layers at the beginning that differ, and whole periods of layers that take turns. Nothing is loaded:
-the parts of safetensors files are copied by their headers.
+A slice has the first layers, with their weights. Layers at the beginning may differ from the others (the head). The
+other layers may be of several kinds that repeat in a fixed order (a period). A slice has the whole head, and only whole
+periods. Nothing is loaded into memory: the headers of safetensors files say which parts to copy.
 """
 
 from __future__ import annotations
@@ -36,37 +37,43 @@ _NEEDED = re.compile(
     r"(?!config\.json$|.*\.index\.json$).+\.(json|txt|model|jinja|tiktoken|spm|bpe|codes|vocab|tokenizer)"
 )
 _NEEDED_WITH_CODE = re.compile(rf"{_NEEDED.pattern}|.+\.py")
-"""Other configs, templates and files of tokenizers (``VOCAB_FILES_NAMES`` of transformers), and code."""
+"""Names of the files that a slice of the model needs besides ``config.json`` and weights: other configs, templates,
+files of tokenizers (``VOCAB_FILES_NAMES`` of transformers), and code.
+"""
 _COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_decoder_layers")
-"""Config keys that hold the number of layers; if a config has several, the first counts."""
+"""Config keys that hold the number of layers. If a config has several, the first in this order counts."""
 _EXTRA_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers")
-"""Config keys that hold the number of layers that predict further tokens; the weights of these layers follow the other
-layers.
+"""Config keys that hold the number of extra layers that predict further tokens. The numbers in the names of their
+weights follow those of the other layers.
 """
 _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
-"""Maps a model type to the number of layers after which the kinds of attention repeat. The weights are alike, and the
-config may leave the kinds out.
+"""``{model type: number of layers after which the kinds of attention repeat}``. This table is needed because layers
+with different attention have weights of equal shapes, and the config may not name the kinds.
 """
 _PARTS = re.compile(r"(text|vision|audio|thinker|talker|vit|llm|language|qformer)_config|encoder|decoder|img_processor")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
 _LETTERS = "hybrid_override_pattern"
-"""A text with one letter for each layer."""
+"""A config key. The value is a text with one letter for each layer: the kind of the layer."""
 _BY_LAYER = ("layers_block_type", "layer_types", "block_types", _LETTERS)
-"""Config keys with an entry per layer; if the config has no layer count, the length of such a value is the count."""
+"""Config keys whose value has an entry per layer. If the config has no layer count, the length of the value is the
+count.
+"""
 _NAMES_CODE = re.compile(r"/|--.*\.|\.py\b")
-"""Matches the name of a repository, a path, a class of a repository, or a file of code."""
+"""Matches a text that may name a repository, a path, a class in a repository, or a file of code."""
 _LOADS_NOTHING = {"_name_or_path", "name_or_path", "id2label", "label2id"}
-"""Keys of a config whose values are only shown."""
+"""Config keys whose values make transformers load nothing: the values are only shown."""
 _SCRIPT_OF_PYTHON = re.compile(rb"#!\s*(?:\S*/env\s+)?((?:\S*/)?python[^/\s]*)")
 _PIECE = 16 << 20
 _LENGTH = struct.Struct("<Q")
 _CACHE_LINE = 64
-"""In bytes. Libraries compute in other ways, with other memory, where the weights of a file are not aligned to it."""
+"""Alignment in bytes. If weights in a file are not aligned to it, libraries use other code for them, which needs a
+different amount of memory.
+"""
 
 
 @dataclass(frozen=True)
 class Model:
-    """The facts of a model before the first run."""
+    """A model to slice, as described by its config and the headers of its weights."""
 
     folder: pathlib.Path
     config: Mapping[str, Any]
@@ -75,11 +82,11 @@ class Model:
     keys: Sequence[str]
     """The config keys that hold the number of layers."""
     head: int
-    """The number of layers at the beginning that every slice has."""
+    """The number of layers at the beginning that differ from the other layers. Every slice of the model has them."""
     period: int
-    """The kinds of layers repeat after this many layers."""
+    """The kinds of layers repeat after this many layers; 1 if all layers after the head are alike."""
     python: str | None
-    """The command's own Python, for random weights; None for a model with weights."""
+    """Path of the Python that runs the command. It makes random weights. None if the real weights are copied."""
     notes: Sequence[str]
 
     @property
@@ -89,16 +96,20 @@ class Model:
 
     @property
     def layer_parameters(self) -> int:
-        """The number of parameters of an average layer."""
+        """The average number of parameters of a layer."""
         inner = [tensor for name, tensor in self.tensors.items() if layer_of(name) >= 0]
         return sum(math.prod(tensor.shape) for tensor in inner) // self.layers
 
     def counts(self) -> list[int]:
-        """Return the numbers of layers that a slice can have: the head, and whole periods."""
+        """Return the numbers of layers that a slice can have: ``head`` plus one or more whole periods."""
         return list(range(self.head + self.period, self.layers, self.period))
 
     def select_tensors(self, layers: int) -> dict[str, Tensor]:
-        """Return the tensors of a slice by name. Layers beyond the model's number follow the layers of the slice."""
+        """Return the tensors of a slice, a model with only the first ``layers`` layers: ``{name: tensor}``.
+
+        If the model also has layers that predict further tokens, every slice has them. Their numbers follow the numbers
+        of the slice's layers.
+        """
         selected = {}
         for name, tensor in self.tensors.items():
             stack, number, rest = _split(name)
@@ -109,22 +120,25 @@ class Model:
         return selected
 
     def size(self, layers: int) -> int:
-        """Return the size of the weights of a slice, in bytes."""
+        """Return the size of the weights of a slice with this number of layers, in bytes."""
         return sum(tensor.size for tensor in self.select_tensors(layers).values())
 
     def files(self) -> list[pathlib.Path]:
-        """Return the files that loading needs beside config and weights."""
+        """Return the files that loading the model needs, besides ``config.json`` and the weights."""
         needed = _NEEDED_WITH_CODE if "auto_map" in self.config else _NEEDED
         files = filter(pathlib.Path.is_file, self.folder.iterdir())
         return [file for file in files if needed.fullmatch(file.name)]
 
     def disk_size(self, layers: int) -> int:
-        """Return the size of a slice on a disk, in bytes. Raises OSError."""
+        """Return the size of all files of a slice with this number of layers, in bytes. Raises OSError."""
         files = sum(file.stat().st_size for file in self.files())
         return self.size(layers) + files
 
     def config_of(self, layers: int) -> dict[str, Any]:
-        """Return the config of a slice: with a smaller layer count, and shorter lists where each layer has an entry."""
+        """Return the config of a slice with this number of layers.
+
+        The layer count is smaller, and lists with an entry per layer are shorter.
+        """
         config = dict(self.config) | dict.fromkeys(self.keys, layers)
         for key, value in config.items():
             config[key] = _cut(key, value, self.layers, layers)
@@ -132,7 +146,10 @@ class Model:
 
 
 def _split(name: str) -> tuple[str, int, str]:
-    """Split the name of a tensor at the number of the layer; -1 for none."""
+    """Split the name of a tensor into the text before the layer's number, this number, and the text after it.
+
+    If the name has no layer's number, return ``("", -1, name)``.
+    """
     found = _LAYER.search(name)
     if found is None:
         return "", -1, name
@@ -141,12 +158,12 @@ def _split(name: str) -> tuple[str, int, str]:
 
 
 def layer_of(name: str) -> int:
-    """Return the number of the layer that a tensor belongs to; -1 for none."""
+    """Return the number of the layer that a tensor belongs to; -1 if it belongs to no layer."""
     return _split(name)[1]
 
 
 def _per_layer(key: str, value: Any, layers: int) -> Sequence[object]:  # noqa: ANN401 — any JSON
-    """Return a value of a config as a list with an entry per layer; nothing for another value."""
+    """Return a value of a config as a sequence with an entry per layer; empty if the value has no such entries."""
     if key == "attention_types" and isinstance(value, list):  # GPT-Neo: [[[kind, …], times], …]
         value = [kind for kinds, times in value for kind in kinds * times]
     kind = str if key == _LETTERS else list
@@ -156,7 +173,7 @@ def _per_layer(key: str, value: Any, layers: int) -> Sequence[object]:  # noqa: 
 
 
 def _cut(key: str, value: Any, layers: int, fewer: int) -> Any:  # noqa: ANN401 — any JSON
-    """Return a value of the config for a model with fewer layers."""
+    """Return the value of a config key for a model with ``fewer`` layers instead of ``layers``."""
     entries = _per_layer(key, value, layers)
     if not entries:
         return value
@@ -166,9 +183,9 @@ def _cut(key: str, value: Any, layers: int, fewer: int) -> Any:  # noqa: ANN401 
 
 
 def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = False) -> Model:
-    """Return a model, read from its weights or, without weights, made from the config by the command's Python.
+    """Read a model from the files of its weights. Raises NncfToolsError with the reason if the model cannot be sliced.
 
-    Raises NncfToolsError with the reason if the model cannot be sliced.
+    If ``from_config`` is true, no weights are read. The command's Python finds their names and shapes from the config.
     """
     config = read_config(folder)
     groups = [key for key, value in config.items() if isinstance(value, dict)]
@@ -182,7 +199,9 @@ def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = Fals
     keys, layers, notes = _count_layers(folder, config, words, len(per_layer))
     for name in tensors:
         if layer_of(name) < 0 and "per_layer" in name:
-            raise _refused(folder, f"the shape of the weight {name!r}, outside the layers, depends on their number")
+            raise _refused(
+                folder, f"the weight {name!r} belongs to no layer, but its shape depends on the number of layers"
+            )
     head, period = _turns(config, per_layer[:layers])
     return Model(
         folder=folder,
@@ -198,7 +217,7 @@ def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = Fals
 
 
 def _ask_for_names(config: Mapping[str, Any], words: Sequence[str]) -> list[str]:
-    """Ask the command's transformers which config keys hold the number of layers; return none if unknown."""
+    """Ask the command's transformers which config keys hold the number of layers; return an empty list if unknown."""
     python = interpreter(words)
     if python is not None:
         with contextlib.suppress(NncfToolsError, msgspec.MsgspecError):
@@ -211,7 +230,7 @@ _Layers = dict[int, list[object]]
 
 
 def _kinds_of_layers(folder: pathlib.Path, tensors: Mapping[str, Tensor]) -> list[list[object]]:
-    """Return the names, types and shapes of the weights of each layer. Raises NncfToolsError."""
+    """Return the names, types and shapes of the weights of each layer, in a list. Raises NncfToolsError."""
     stacks: dict[str, _Layers] = defaultdict(lambda: defaultdict(list))
     for name, tensor in sorted(tensors.items()):
         stack, number, rest = _split(name)
@@ -236,7 +255,7 @@ def _kinds_of_layers(folder: pathlib.Path, tensors: Mapping[str, Tensor]) -> lis
 def _count_layers(
     folder: pathlib.Path, config: Mapping[str, Any], words: Sequence[str], weights: int
 ) -> tuple[list[str], int, list[str]]:
-    """Return the config keys that hold the number of layers, that number, and notes. Raises NncfToolsError.
+    """Return ``(config keys that hold the number of layers, this number, notes)``. Raises NncfToolsError.
 
     ``weights`` is the number of layers with weights, including layers that predict further tokens.
     """
@@ -265,7 +284,7 @@ def _count_layers(
 
 
 def _numbers_in(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
-    """Return the positive numbers that a config has under ``names``."""
+    """Return ``{key: value}`` for the keys in ``names`` whose value in the config is a positive integer."""
     numbers = {}
     for name in names:
         value = config.get(name)
@@ -275,23 +294,30 @@ def _numbers_in(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, in
 
 
 def _find_python(config: Mapping[str, Any], words: Sequence[str]) -> str:
-    """Return the Python of a command, for a model of this config. Raises NncfToolsError."""
+    """Return the path of the Python that runs a command.
+
+    Raises NncfToolsError if that is unknown, or if the config makes transformers load other code.
+    """
     _refuse_code(config)
     python = interpreter(words)
     if python is None or shutil.which(python) is None:
-        raise NncfToolsError(f"option --from-config: which Python runs {words[0]!r} is not known; name it first")
+        raise NncfToolsError(
+            f"option --from-config: which Python runs {words[0]!r} is not known; begin COMMAND with python"
+        )
     return python
 
 
 def _refuse_code(config: Mapping[str, Any]) -> None:
-    """Raise NncfToolsError for a config with a value, however deep, that makes transformers load other code."""
+    """Raise NncfToolsError if a value of a config, at any depth, makes transformers load other code."""
     pending: list[tuple[str, object]] = list(config.items())
     while pending:
         key, value = pending.pop()
         if key in _LOADS_NOTHING:
             continue
         if key in {"auto_map", "custom_pipelines"} or (isinstance(value, str) and _NAMES_CODE.search(value)):
-            raise NncfToolsError(f"option --from-config: {CONFIG} names code or a repository in {key!r}; it is not run")
+            raise NncfToolsError(
+                f"option --from-config: {CONFIG} names code or a repository in {key!r}; such code is not run"
+            )
         if isinstance(value, list):
             pending += [(key, entry) for entry in value]
         elif isinstance(value, dict):
@@ -299,7 +325,10 @@ def _refuse_code(config: Mapping[str, Any]) -> None:
 
 
 def _random_tensors(folder: pathlib.Path, config: dict[str, Any], python: str) -> dict[str, Tensor]:
-    """Return the tensors of a model without weights; add the kinds of layers that transformers finds to the config."""
+    """Return the names, types and shapes of a model's tensors as the Python ``python`` finds them from the config.
+
+    If transformers also finds the kinds of layers, add them to ``config``.
+    """
     with naming_file(pathlib.Path(python), "names and shapes of weights from this program"):
         seen = json.loads(_run(python, "look", str(folder.absolute())))
     if seen["layer_types"]:
@@ -336,7 +365,7 @@ class _Index(msgspec.Struct):
 
 
 def _turns(config: Mapping[str, Any], kinds: Sequence[object]) -> tuple[int, int]:
-    """Return how many layers at the beginning differ, and after how many layers the others repeat.
+    """Return the number of layers at the beginning that differ, and the number of layers after which the others repeat.
 
     Layers are alike if their weights (``kinds``) and all their entries in the config are equal.
     """
@@ -361,7 +390,10 @@ def _refused(folder: pathlib.Path, why: str) -> NncfToolsError:
 
 
 def write(model: Model, layers: int, target: pathlib.Path) -> None:
-    """Write a slice to a new folder: config, files of the tokenizer, and weights. Raises OSError, NncfToolsError."""
+    """Write a slice with this number of layers to the new folder ``target``. Raises OSError, NncfToolsError.
+
+    The files are the config, the weights, and the other files that loading needs.
+    """
     target.mkdir()
     for file in model.files():
         shutil.copy(file, target / file.name)
@@ -373,7 +405,10 @@ def write(model: Model, layers: int, target: pathlib.Path) -> None:
 
 
 def _copy(tensors: Mapping[str, Tensor], target: pathlib.Path) -> None:
-    """Copy tensors from files of weights to a new file, aligned as the first tensor is. Raises OSError."""
+    """Copy tensors from files of weights to the new file ``target``. Raises OSError.
+
+    The data begins at an offset with the same alignment as the first tensor in its old file.
+    """
     head: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, tensor in tensors.items():
@@ -393,7 +428,10 @@ def _copy(tensors: Mapping[str, Tensor], target: pathlib.Path) -> None:
 
 
 def _run(python: str, task: str, subject: str) -> str:
-    """Run ``random_weights`` in the command's own Python; return the last line. Raises NncfToolsError."""
+    """Run the script ``random_weights`` with the Python of the command; return the last line of its output.
+
+    Raises NncfToolsError.
+    """
     source = pathlib.Path(random_weights.__file__).read_text(encoding="utf-8")
     argv = [python, "-c", f"{SAFE_PATH}\n{source}", task, subject]
     try:
@@ -413,7 +451,10 @@ def _run(python: str, task: str, subject: str) -> str:
 
 
 def interpreter(words: Sequence[str]) -> str | None:
-    """Return the path of the Python that runs a command, by name or by the first line of a script; None if unknown."""
+    """Return the path of the Python that runs a command; None if unknown.
+
+    The path is the program itself if it is a Python, or the Python in the first line of a script.
+    """
     program = shutil.which(words[0])
     if program is None or pathlib.PurePath(program).name.startswith("python"):
         return program

@@ -282,7 +282,7 @@ class TestAnswer:
             for part in measured(6, 12, 18, peak_of=1)
         ]
         result = replace(judged_result(None, 4), slices=bent)
-        expected = "Compression held 818, 828, 1,212 MiB (end) with 6, 12, 18 layers: not on a line"
+        expected = "Compression held 818, 828, 1,212 MiB (end) with 6, 12, 18 layers: these sizes are not on a line"
 
         assert outputs.answer(result) == f"Unknown whether it fits into 4 GiB: {expected}"
 
@@ -363,7 +363,10 @@ class TestForecast:
         "gives, message",
         [
             (f"chown {OTHER} above", "the folder 'above' belongs to another user (nobody)"),
-            ("chmod 777 above", "all users may rename files here, or in a folder above: not sticky (chmod +t)"),
+            (
+                "chmod 777 above",
+                "all users may rename files here, or in a folder above, because it is not sticky (chmod +t)",
+            ),
         ],
     )
     def test_scratch_between_slices(self, nncf_tools: Run, tmp_path: Path, gives: str, message: str) -> None:
