@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Range = tuple[int, int]
-"""A range of addresses or pages: the first, and the first after the end."""
+"""A range of addresses or pages: the first, and the first after the end of the range."""
 _WAITING = (
     "threading.py",
     "/thread.py",
@@ -19,7 +19,8 @@ _WAITING = (
     "connection.py",
     "popen_fork.py",
 )
-"""The names of files in the standard library end like this. A thread whose innermost frame is in such a file waits."""
+"""Endings of file names in the standard library. If the innermost frame of a thread is in such a file, the thread
+waits."""
 
 
 def is_waiting(innermost_file: str) -> bool:

@@ -54,8 +54,8 @@ def find_breaks(text: str, width: int) -> list[int]:
 
 
 _ALIKE = 0.75
-"""Two words count as similar from this value on: the similarity of two words of four letters, with two letters
-swapped."""
+"""Two words count as similar if their similarity is at least this value. Two words of four letters have this similarity
+if they differ only in the order of two neighbouring letters."""
 _FEWEST_LETTERS = 3
 
 
@@ -130,7 +130,8 @@ class MemoryUnit(StrEnum):
     def text(self, size: float | None) -> str:
         """Return ``size`` bytes as text without the unit: ``"1,234.5"``; a dash if ``size`` is None.
 
-        GiB and GB have three decimals, B, KiB and KB none. MiB and MB have a decimal up to 10,000 and none above.
+        GiB and GB have three decimals; B, KiB and KB have none. MiB and MB have one decimal up to 10,000 and none
+        above.
         """
         if size is None:
             return UNKNOWN
@@ -164,7 +165,7 @@ _UNITS = {
     MemoryUnit.MB: (10**6, 1),
     MemoryUnit.GB: (10**9, 3),
 }
-"""Maps a unit to bytes and the number of decimals."""
+"""Maps a unit to its size in bytes and the number of decimals."""
 
 
 def fixed(number: float, decimals: int) -> str:
@@ -195,7 +196,7 @@ def about_text(seconds: float) -> str:
 
 
 def brief_seconds(seconds: float) -> str:
-    """Return a duration as text; seconds have a decimal below 10 s, and none above: ``"1.7 s"``, ``"1 min 14 s"``."""
+    """Return a duration as text. Seconds have one decimal below 10 s, and none above: ``"1.7 s"``, ``"1 min 14 s"``."""
     if round(seconds, 1) < 0.1:  # noqa: PLR2004 — one decimal would be 0
         return seconds_text(seconds)
     return f"{seconds:.1f} s" if seconds < 9.95 else about_text(max(10.0, seconds))  # noqa: PLR2004 — two digits
@@ -275,7 +276,8 @@ _SIZES = {unit.casefold(): (unit, 1) for unit in MemoryUnit} | {
     "tib": (MemoryUnit.GiB, 2**10),
     "tb": (MemoryUnit.GB, 10**3),
 }
-"""Maps a spelling in lower case to our unit and a factor. Includes the spellings of `ulimit`, Docker and Java."""
+"""Maps a spelling in lower case to (unit, factor): the spelling means ``factor`` times the unit. Includes the spellings
+of `ulimit`, Docker and Java."""
 _TIMES = {
     **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0),
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1e-3),

@@ -1,4 +1,4 @@
-"""The marks of a session: kinds, ends, nesting, and the memory of torch's allocator at each mark.
+"""The marks (named operations) of a session: kinds, ends, nesting, and the memory of torch's allocator at each mark.
 
 If a process uses torch, each mark contains the memory that torch's allocator has in use, and the largest amount so far.
 """
@@ -34,7 +34,7 @@ def kind_of(name: str) -> str | None:
 
 
 def renumber_marks(marks: Iterable[Mark], beside: Iterable[Mark]) -> list[Mark]:
-    """Return marks with new numbers, above all numbers of the marks in ``beside``."""
+    """Return marks with new numbers that are larger than the numbers of the marks in ``beside``."""
     highest = max((mark.op or 0 for mark in beside), default=0)
 
     def renumber(mark: Mark) -> Mark:
@@ -58,7 +58,8 @@ def add_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, fl
     """
     table = ProcessTable(session.processes)
     next_marks: dict[int | None, list[Mark]] = {}
-    """Maps a PID to the earliest following mark on each level, outermost level first."""
+    """Maps a PID to the marks that start after the current mark: the earliest one on each level, outermost level
+    first."""
     ends = []
     for mark in reversed(in_order(marks)):
         levels = next_marks.setdefault(mark.pid, [])
@@ -77,7 +78,7 @@ def add_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, fl
 
 
 def latest_end_s(mark: Mark, table: ProcessTable, duration_s: float) -> float:
-    """Return the end of the process that ran an operation; if unknown, the end of the session."""
+    """Return the end of the process that ran an operation. If this end is unknown, return the end of the session."""
     process = table.at(mark.pid, mark.start_s + TICK_S)
     if process is None or process.end_s is None:
         return duration_s
@@ -90,10 +91,11 @@ _MOST_PARALLEL = 64
 
 
 def find_parents(ended: Sequence[tuple[Mark, float]]) -> list[int | None]:
-    """Return the index of the parent of each mark; ``ended`` has marks and ends, in the order of the starts.
+    """Return the index of the parent of each mark; None for a mark without a parent.
 
-    The parent is the mark with the number ``inside``. Without ``inside``, the parent is the last mark of the level
-    above that was still running, preferably of the same process.
+    ``ended`` has pairs (mark, end of the operation), in the order of the starts. If the mark's ``inside`` is the number
+    of another mark, this other mark is the parent. Otherwise, the parent is the last mark of the level above that was
+    still running, preferably of the same process.
     """
     numbers: dict[int | None, int] = {}
     levels: dict[int, list[int]] = {}
@@ -132,7 +134,7 @@ def take_allocated(session: SessionData) -> None:
     """Add columns and peaks for the memory that torch's allocators had in use at each mark.
 
     If a mark does not list a device, the process uses no memory on that device. An ended process uses no memory either.
-    A peak from before the recording was attached to a process does not count.
+    If the recording was attached to a running process, a peak from before that moment does not count.
     """
     held: dict[str, dict[int, int]] = {}
     sums = []
@@ -168,11 +170,14 @@ def take_allocated(session: SessionData) -> None:
 
 
 _Reading = tuple[float, int, dict[str, tuple[int, int]]]
-"""(time, PID, ``{column: (memory in use, largest so far)}``)."""
+"""A reading of torch's allocators: (time in seconds, PID, ``{column: (bytes in use, most bytes in use so far)}``)."""
 
 
 def _readings_of_allocators(session: SessionData) -> list[_Reading]:
-    """Return the allocator's memory at each mark, and nothing in use at the end of each process, in time order."""
+    """Return readings of torch's allocators in time order.
+
+    There is a reading at each start and end of a mark, and a reading without any memory at the end of each process.
+    """
     readings = []
     for mark in session.marks:
         moments = (mark.start_s, mark.own_start), (mark.end_s, mark.own_end)

@@ -43,7 +43,7 @@ _DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError,
 
 
 class Rise(model.Rise, frozen=True, kw_only=True):
-    """A rise of the high-water mark of a process."""
+    """A rise of the high-water mark of a process (its largest RSS so far)."""
 
     id: int
     """The ``id`` of the process."""
@@ -57,10 +57,10 @@ class Span(TypedDict):
 
 
 class FilesRead(TypedDict):
-    """Files that were open for reading while processes read many bytes. Later lines add files to earlier lines."""
+    """Files that were open for reading while processes read many bytes. The session has the files of all such lines."""
 
     files: list[tuple[str, Whole]]
-    """Pairs of the path and the number of bytes."""
+    """Pairs of the path and the size of the file in bytes."""
 
 
 class DeviceReadings(TypedDict):
@@ -83,7 +83,8 @@ class JournalLine(TypedDict, total=False):
 
     start: Start
     columns: list[str]
-    """Columns of all samples, if the plan has others: for a device metric, each device has a column."""
+    """The columns of all samples. This line exists only if the header has different columns: for a device metric, each
+    device has a column."""
     process: dict[str, Any]
     """Some fields of a ``Process``; they add to earlier lines with the same ``id``. With the key ``left_out``, the
     process does not belong to the run after all."""
@@ -91,21 +92,21 @@ class JournalLine(TypedDict, total=False):
     held: model.HeldLine
     exec: model.ExecLine
     late: Span
-    """A sample that took long. ``from_s``: time of the next sample in the journal; ``to_s``: time when the last process
-    was read."""
+    """A sample that took long. ``from_s``: time of this sample, whose line follows in the journal; ``to_s``: time when
+    the last process was read."""
     limit_reached: model.LimitReached
     memory_limit: model.MemoryLimit
     group: model.ControlGroup
     oom_kills: model.OomKills
     file_system: model.FileSystem
-    """A later line replaces earlier lines with the same role."""
+    """A file system. A later line replaces earlier lines with the same role."""
     floor: model.Floor
     devices: DeviceReadings
     device: model.Device
-    """A later line replaces earlier lines of the same device."""
+    """A device. A later line replaces earlier lines of the same device."""
     files_read: FilesRead
     each: dict[Whole, Whole]
-    """``{process id: rss}`` for the sample in the previous line (``--per-process``)."""
+    """RSS of each process in bytes, by the process's ``id``, in the sample of the previous line (``--per-process``)."""
     warning: str
     """A warning; every report repeats the warning."""
     end: End
@@ -130,7 +131,7 @@ class Chunk(NamedTuple):
     samples: list[list[float | None]]
     """The samples. Each sample is a list: seconds since the start, then a value per column."""
     each: list[tuple[float, dict[int, int]]]
-    """Pairs of the time of a sample and ``{process id: rss}``."""
+    """Pairs of the time of a sample and ``{id of a process: RSS in bytes}``."""
     lines: list[JournalLine]
     """All other lines, in order."""
     bad: list[int]
@@ -205,7 +206,7 @@ class Tail:
 
 
 def _decode_samples(texts: Sequence[bytes], width: int) -> list[list[float | None]]:
-    """Return samples, each with ``width`` numbers, the time first. Raises one of ``_DAMAGE``."""
+    """Return samples, each with ``width`` numbers, the time first. Raises one of the exceptions in ``_DAMAGE``."""
     list_text = b"[%b]" % b",".join(texts)
     samples = msgspec.json.decode(list_text, type=list[list[Figure | None]])
     if len(samples) != len(texts) or any(len(sample) != width for sample in samples):
@@ -241,7 +242,7 @@ def _decode_header(line: bytes, origin: str) -> Header:
 
 
 def _read_plan(header: Header) -> Plan:
-    """Return the plan in a header, ignoring unknown keys. Raises ValueError."""
+    """Return the plan (the settings of a recording) from a header, ignoring unknown keys. Raises ValueError."""
     fields: dict[str, Any] = dict(header["plan"])
     msgspec.convert(fields, _PlanNumbers)
     if fields["interval_s"] <= 0:
@@ -261,7 +262,7 @@ def _check_columns(columns: list[str]) -> None:
 
 
 class Recording:
-    """What a journal says about a run, up to the last read. Memory use does not grow with the length of the run."""
+    """The facts about a run from all journal lines read so far. Memory use does not grow with the length of the run."""
 
     def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
         """Read the first line of ``file``; see ``Tail``. Raises SessionFileError, OSError."""
@@ -299,7 +300,7 @@ class Recording:
 
 
 class StarterFacts(NamedTuple):
-    """Facts that the starter knows. They replace journal lines that were lost by damage or a full disk."""
+    """Facts from the process that started the recording. They replace journal lines lost by damage or a full disk."""
 
     header: Header | None = None
     start: Start | None = None
@@ -310,10 +311,11 @@ _NOTHING = StarterFacts()
 
 
 def session_from(file: BinaryIO, origin: str, known: StarterFacts = _NOTHING, *, snapshots: bytes = b"") -> SessionData:
-    """Return the session in a journal; ``origin`` is the file's name in messages. ``snapshots`` is the helper's log.
+    """Return the session in a journal; ``origin`` is the file's name in messages.
 
-    If a kill cut off the last line, the line is ignored. Other unreadable lines are skipped and counted. If there is no
-    ``end`` line, the session is unfinished. Raises SessionFileError if nothing was recorded; OSError.
+    ``snapshots`` is the content of the log with stacks and mappings. If a kill cut off the last line, the line is
+    ignored. Other unreadable lines are skipped and counted. If there is no ``end`` line, the session is unfinished.
+    Raises OSError, and SessionFileError if nothing was recorded.
     """
     recording = WholeRecording(file, origin, known.header)
     session = recording.session(known.start, known.end)
@@ -344,7 +346,8 @@ class WholeRecording(Recording):
         self._files: dict[str, int] = {}
         self._bad_lines: list[int] = []
         self._fields: dict[str, Any] = {}
-        """Fields of the session by name, from lines whose key is the name of a field."""
+        """Maps the name of a field of the session to its value. The name is also the key of the journal line with the
+        value."""
         self._lists: dict[str, list[Any]] = {key: [] for key in _LISTED}
         """Maps a key to the values of all lines with this key."""
         self._warnings: list[str] = self._lists["warning"]
@@ -380,7 +383,10 @@ class WholeRecording(Recording):
                 self._files[path] = max(size, self._files.get(path, 0))
 
     def session(self, start: Start | None, end: End | None) -> SessionData:
-        """Return the session. If the journal lacks these lines, use ``start`` and ``end``. Raises SessionFileError."""
+        """Return the session. If the journal lacks the line ``start`` or ``end``, use the argument with this name.
+
+        Raises SessionFileError.
+        """
         self._read_samples()
         unwritten = "" if self.end is not None or end is None else end.get("unwritten", "")
         if unwritten:
@@ -539,7 +545,7 @@ def _describe_damage(lines: Sequence[int]) -> str:
 def _complete_cpu_time(
     totals: dict[str, int | float | None], processes: Sequence[Process]
 ) -> dict[str, int | float | None]:
-    """Return totals whose CPU time is at least the sum over the processes.
+    """Return the totals, with the CPU time raised to at least the sum over the processes.
 
     The recorded total lacks a child if its parent did not wait for the child (proc(5), ``cutime``). User and system
     time keep their ratio, because the kernel also scales both to the exact total (``cputime_adjust``).

@@ -1,8 +1,9 @@
 """The samples of a session: a column of times, and a column of values per metric. This module also thins samples.
 
-A helper process reads devices at other times than the samples, and torch's allocator is read at marks. Such a value is
-stored in the last sample before the reading; in samples without a reading, the value is unknown. A mark triggers a
-sample, so values from before and after the mark are in different samples.
+A helper process reads devices at other times than the samples. The memory of torch's allocator is read at marks (the
+starts and ends of operations). Such a value is stored in the last sample before the reading; in samples without a
+reading, the value is unknown. A mark triggers a sample, so values from before and after the mark are in different
+samples.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Samples(Mapping[str, "array[float]"]):
 
     The column ``time_s`` has the seconds since the session's start, in rising order. Columns of a loaded session are
     parsed on first use. If a column is invalid, ``SessionFileError`` names the column and the location. A value that is
-    out of range becomes unknown, and a warning has the number of such values.
+    out of range becomes unknown, and a warning states how many values are out of range.
     """
 
     def __init__(
@@ -56,7 +57,10 @@ class Samples(Mapping[str, "array[float]"]):
         may_fall_below_zero: bool = False,
         warnings: list[str] | None = None,
     ) -> None:
-        """Use ``columns``. ``origin`` is the file's name in messages; warnings are added to ``warnings``."""
+        """``columns`` has the values by metric name. ``origin`` is the file's name in messages.
+
+        Warnings are added to the list ``warnings``.
+        """
         self._warnings = [] if warnings is None else warnings
         self._columns = dict(columns)
         self._origin = origin
@@ -153,16 +157,16 @@ class Samples(Mapping[str, "array[float]"]):
 
 
 def drift(size: float) -> float:
-    """Return the largest difference between two readings of the same level: 0.1 % of ``size``, at least 256 KiB."""
+    """Return the largest difference between two readings of unchanged memory: 0.1 % of ``size``, at least 256 KiB."""
     return max(size / 1000, 256 * 1024)
 
 
 def noise(size: float) -> float:
-    """Return the largest difference that does not matter: 1 % of ``size``, at least 1 MiB.
+    """Return the largest difference in memory that does not matter: 1 % of ``size``, at least 1 MiB.
 
-    A peak belongs to the operation that first brought memory this close to the peak. Later, allocators, caches and the
-    end of the interpreter still change memory a little. If the bounds of a peak are closer together, outputs leave the
-    bounds out.
+    A peak belongs to the operation in which memory first came this close to the peak. After that operation, allocators,
+    caches and the end of the interpreter still change memory a little. If the lower and the upper bound of a peak
+    differ by less than this, outputs do not show the bounds.
     """
     return max(size * 0.01, 1 << 20)
 
@@ -203,7 +207,7 @@ def drop_unknown(values: array[float]) -> array[float]:
 def columns_of(
     time_s: Sequence[float], readings: Iterable[tuple[float, Mapping[str, float | None]]]
 ) -> dict[str, array[float]]:
-    """Return a column per metric from readings: pairs of a time and ``{column: value}``.
+    """Return a column per metric. A reading is a pair of a time and ``{column: value}``.
 
     If several readings fall into the same sample, the largest value counts for memory, and the last value for other
     metrics.
@@ -222,10 +226,10 @@ def columns_of(
 def columns_in_use(
     time_s: Sequence[float], readings: Collection[tuple[float, Mapping[str, float | None]]]
 ) -> tuple[dict[str, array[float]], set[str]]:
-    """Return the device columns that matter for the run, and the names of this run's columns that were always 0.
+    """Return the columns of devices in use, and the names of the ``device_memory`` columns that were always 0.
 
-    A device matters if the run may have used memory of the device, or system memory for the device. For such a device,
-    the columns for all programs of the machine (memory, load) are also returned.
+    A device is in use if the run may have used the device's own memory, or system memory (RAM) for the device. For a
+    device in use, the columns about all programs of the machine (memory, load) are also returned.
     """
     columns = columns_of(time_s, readings)
     of_run = {name for name in columns if name_of(name) == DEVICE_MEMORY}
@@ -314,8 +318,8 @@ def select_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[i
 def find_rising_rows(times: Sequence[float]) -> Sequence[int]:
     """Return the indexes of the rows to keep so that times rise.
 
-    Two sets of rows could be dropped: rows before an earlier row's time, or rows after a later row's time. The smaller
-    set is dropped.
+    If times are out of order, either all rows are dropped that have a later time somewhere before them, or all rows
+    that have an earlier time somewhere after them. The smaller set is dropped.
     """
     if all(map(le, times, times[1:])):
         return range(len(times))
@@ -335,6 +339,6 @@ def merge_warning(taken: int, left: int) -> str:
 
 
 def usual_distance(time_s: array[float]) -> float | None:
-    """Return a usual long interval between samples, in seconds: the 99th percentile."""
+    """Return the 99th percentile of the intervals between samples, in seconds; None if there are no intervals."""
     distances = sorted(after - before for before, after in pairwise(time_s))
     return distances[len(distances) * 99 // 100] if distances else None

@@ -140,7 +140,7 @@ def _decode_fields(document: _Document, origin: str, warnings: list[str]) -> Ses
 
 
 def mend(session: SessionData) -> None:
-    """Replace out-of-range numbers, as in another tool's log, by None, and add a warning.
+    """Replace out-of-range numbers by None, and add a warning; another tool's log may have such numbers.
 
     Raises WrongValueError for other invalid values, and SessionFileError for invalid samples.
     """
@@ -176,7 +176,7 @@ _VALUES = {
 }
 _SAMPLES: dict[str, Any] = {
     "type": "object",
-    "description": "Columns of equal length: time_s (seconds since the start, rising) and one per metric.",
+    "description": "Columns of equal length: time_s (seconds since the start, rising) and one column per metric.",
     "properties": {"time_s": {"type": "array", "items": {"type": "number", "minimum": 0}}},
     "required": ["time_s"],
     "additionalProperties": _VALUES,

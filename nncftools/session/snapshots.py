@@ -1,10 +1,10 @@
-"""Read the helper's log: stacks and mappings, and the text of lines of the user's code.
+"""Read the log of the helper process (stacks and mappings), and the source text of the user's lines in the stacks.
 
 The log is JSON Lines. Sizes are bytes; times are nanoseconds on CLOCK_MONOTONIC. Every line is an object with one key.
 Frames and stacks are numbered from 0, in the order of their lines. A kill may have cut the log off.
 
-A line of code is only kept if the line ran, and if the user who ran the line may read the file. Otherwise a measured
-program could name any file as source code, or another user could replace a file by a link or a pipe.
+The text of a line of code is only read if the line ran, and if the user who ran the line may read the file. Otherwise a
+measured program could name any file as source code, or another user could replace a file by a link or a pipe.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from nncftools.session.model import MOST_FRAMES, Frame, Process, SessionData, Sn
 from nncftools.units import shortened
 
 _HOOK_FILE = "<frozen importlib._bootstrap nncf-tools>"
-"""File of the frames that our hook adds to stacks: see ``marks/hook/sitecustomize.py``."""
+"""The file name in the frames that our hook (``marks/hook/sitecustomize.py``) adds to stacks."""
 WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError)
 """Exceptions that a damaged line raises."""
 
@@ -46,7 +46,7 @@ class HelperStarted(TypedDict):
 
 
 class IntroducedProcess(TypedDict):
-    """A process of the tree, when the helper first sees the process."""
+    """The first line about a process of the watched process tree."""
 
     number: Whole
     """Number of the process in this log."""
@@ -60,23 +60,26 @@ class WatchedProcess(IntroducedProcess, total=False):
     """Further facts about a process. Older logs have no ``user``."""
 
     user: Whole | None
-    """ID of the user whose files the process opened. Null if unknown, or if the process may have other files under the
-    same paths."""
+    """The user ID with which the process opens files. Null if unknown, or if the process may see different files under
+    the same paths."""
 
 
 class _SharedPoints(TypedDict, total=False):
     shared: list[Whole]
-    """The part of ``rss`` in pages of files and of shared memory. Older logs lack this key."""
+    """For each time: the bytes of ``rss`` that are pages of files and of shared memory. Older logs lack this key."""
 
 
 class RssPoints(_SharedPoints):
-    """RSS of a process since the previous line for this process; between two times, RSS changed almost linearly."""
+    """RSS of a process at several times since the previous line for this process.
+
+    Between two of these times, RSS changed almost linearly.
+    """
 
     process: Whole
     t_ns: list[Whole]
     rss: list[Whole]
     apart_ns: list[Whole]
-    """The longest gap before each time between two readings since the previous time."""
+    """For each time in ``t_ns``: the longest gap between two readings since the previous time in ``t_ns``."""
 
 
 class Faults(TypedDict):
@@ -102,15 +105,15 @@ class Ranges(TypedDict):
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True):
-    """A thread has had this stack since this time."""
+    """A thread has had the stack ``stack`` since the time ``t_ns``."""
 
     t_ns: Whole
     stack: Size | None
-    """Number of the stack in this log; null for no stack."""
+    """Number of the stack in this log; null if the thread has no stack."""
     same: Whole = 0
-    """Number of outer frames whose call has gone on since the previous reading."""
+    """Number of outer frames that are still in the same call as at the previous reading."""
     still: Whole = 0
-    """How many of the ``same`` frames have not moved: same instruction and same variables."""
+    """How many of the ``same`` frames are unchanged: at the same instruction and with the same variables."""
 
 
 class Window(TypedDict):
@@ -118,19 +121,19 @@ class Window(TypedDict):
 
     process: Whole
     t_ns: list[Whole]
-    """Times of the readings. If there is no break after the previous window, the first time is the last time of that
-    window."""
+    """Times of the readings. If there was no break since the previous window, the first time repeats the last time of
+    the previous window."""
     threads: dict[Whole, list[Change]]
 
 
 class Mappings(TypedDict):
-    """Resident memory of the largest processes, by kind."""
+    """Resident memory of the largest processes, by kind of mapping."""
 
     t_ns: Whole
     total: Whole
     processes: list[tuple[Whole, list[tuple[str, str, list[Whole]]]]]
-    """The number and the groups of each process. A group has kind, file, and sizes in the order of
-    ``model.MappingGroup``."""
+    """For each process: the process's number, and the groups of its mappings. A group has kind, file, and sizes in the
+    order of ``model.MappingGroup``."""
 
 
 class Problem(TypedDict):
@@ -148,13 +151,13 @@ class HelperEnd(TypedDict):
 
 
 class FrameLine(msgspec.Struct, frozen=True, array_like=True):
-    """The place of a frame: a line, or an instruction in the bytecode."""
+    """The position of a frame in the code: a line, or an instruction in the bytecode."""
 
     number: Whole
     function: str
     file: str
     line: Whole
-    """If the frame has a line table: first line of the function. Otherwise, the line itself."""
+    """First line of the function if the frame has a line table; otherwise the frame's own line."""
     table: Whole | None = None
     offset: Whole = 0
     """Offset of the instruction in the function's bytecode."""
@@ -171,9 +174,9 @@ class SnapshotLine(TypedDict, total=False):
     stack: tuple[Whole, list[Whole]]
     """Number of the stack, and the numbers of the frames, outermost first."""
     loop: Whole
-    """Number of a frame with a loop that repeats a call with equal variables."""
+    """Number of a frame that runs a loop. The loop repeats a call, while no variable of the frame changes."""
     native: Whole
-    """Number of a process in which memory rose although no file of a Python interpreter was mapped."""
+    """Number of a process in which memory rose. The process has mapped no file of a Python interpreter."""
     rss: RssPoints
     faults: Faults
     ranges: Ranges
@@ -191,13 +194,14 @@ def decode_line(text: bytes) -> SnapshotLine:
 
 
 _NOT_FIRST = bytes(range(128))
-"""Bytes that cannot be the first byte of an entry: since Python 3.11, the highest bit of the first byte is set."""
+"""Bytes that cannot begin an entry of a line table: since Python 3.11, the highest bit of the first byte is set."""
 _SIZES = bytes(range(2, 18, 2)) * 32
-"""Bytes of bytecode that an entry covers, by the entry's first byte."""
+"""Maps the first byte of a line table's entry to the number of bytes of bytecode that the entry covers."""
 _SHORT_STEPS = bytes(0xD8) + b"\1" * 8 + b"\2" * 8 + bytes(24)
-"""Difference of the line number in short entries, by the entry's first byte."""
+"""Maps the first byte of a line table's short entry to the difference from the line number of the entry before."""
 _LONG_ENTRY = re.compile(rb"([\xe8-\xf7][\x00-\x7f]*)")
-"""Long entries: after the first byte comes the difference of the line number, of any size."""
+"""Matches a long entry of a line table: the first byte, and then the difference from the line number of the entry
+before. The difference has any number of bytes."""
 _MOST_BITS = 30
 _NO_LINE = b"\x80"
 _WITH_LOCATIONS = 11
@@ -214,9 +218,9 @@ class LineTable:
 
     @cached_property
     def _ends_and_lines(self) -> tuple[array[int], array[int]]:
-        """Return the end of the bytecode of each entry, and the line of each entry.
+        """Return two arrays: the bytecode offset at which each entry of the table ends, and the line of each entry.
 
-        The second list starts with the line before the first entry.
+        Lines count from the function's first line, which is 0. The second array has an additional 0 at the beginning.
         """
         if self._version >= _WITH_LOCATIONS:
             sizes = self._table.translate(_SIZES, _NOT_FIRST)
@@ -234,7 +238,7 @@ class LineTable:
 
 
 def _located_steps(table: bytes) -> list[int]:
-    """Return the difference of the line number before each entry, as CPython's Objects/locations.md defines."""
+    """Return the difference of each entry's line number from the entry before (CPython's Objects/locations.md)."""
     steps = []
     for number, piece in enumerate(_LONG_ENTRY.split(table)):
         if number % 2:
@@ -245,7 +249,10 @@ def _located_steps(table: bytes) -> list[int]:
 
 
 def _steps(table: bytes) -> list[int]:
-    """Return the difference of the line number before each pair of bytes (Objects/lnotab_notes.txt of CPython 3.10)."""
+    """Return the line number differences in a line table of Python 3.10: one for each pair of bytes.
+
+    The format is described in Objects/lnotab_notes.txt of CPython 3.10.
+    """
     steps = table[1::2].replace(_NO_LINE, b"\0")
     return [(step ^ 128) - 128 for step in steps]
 
@@ -253,7 +260,7 @@ def _steps(table: bytes) -> list[int]:
 def _signed(data: bytes) -> int:
     """Decode the signed number at the start of ``data``.
 
-    Each byte has six bits of the number, lowest bits first. The lowest bit of all is the sign.
+    Each byte has six bits of the number, lowest bits first. The lowest bit of the number is the sign.
     """
     number = 0
     shift = 0
@@ -266,7 +273,7 @@ def _signed(data: bytes) -> int:
 
 
 _NEAR_S = 0.2
-"""Largest difference between the start or end of a process as seen by the sampler and as seen by the helper."""
+"""Tolerance in seconds: the sampler and the helper may see the start or end of a process at times this far apart."""
 
 
 class LostError(Exception):
@@ -284,7 +291,7 @@ class Stacks:
         self.stacks: list[list[int]] = []
         """Each stack as a list of indexes of ``frames``, outermost first. Frames of our hook are left out."""
         self.hooked: dict[int | None, list[int]] = {None: []}
-        """Maps a stack to the positions of the frames of our hook that were left out."""
+        """Maps the number of a stack to the positions of our hook's frames, which were left out of the stack."""
 
     def take(self, line: SnapshotLine) -> None:
         """Process a line about stacks; ignore any other line. Raises LostError, LookupError."""
@@ -383,7 +390,7 @@ class _SnapshotReader:
             snapshots.failed = line["end"]["failed"]
 
     def finish(self, reason: str) -> Snapshots:
-        """Return the snapshots. If the log has no last line, ``reason`` says why."""
+        """Return the snapshots. If the log has no ``end`` line, the snapshots say so, with ``reason``."""
         snapshots = self._snapshots
         for watched in snapshots.processes:
             if not any(watched.shared):  # an older log
@@ -496,9 +503,9 @@ _MOST_LINES = 2_000
 _LARGEST = 8 << 20
 _LONGEST = 160
 _LONGEST_READ = 2_000
-"""Bytes of a line that are read."""
+"""At most this many bytes of a line of code are read."""
 _MOST_STEPS = 400
-"""Most folders and links on the way to a file."""
+"""The path to a file has at most this many folders and links."""
 _PRECISION_S = 0.02
 """Tolerance in seconds. The kernel rounds the start of a process, and the time of a change to a file, down to ticks of
 up to 10 ms."""
@@ -546,9 +553,9 @@ def _find_code(session: SessionData, snapshots: Snapshots, is_own: Callable[[str
 
 
 def _start_of_program(process: Process | None, user: int | None, first_s: float) -> float:
-    """Return the start of a process's program.
+    """Return the start of a process's program, in seconds since the session's start.
 
-    Return -inf if the start is unknown, or if the process may have had another file under the same path.
+    Return -inf if the start is unknown, or if the process may have had a different file under the same path.
     """
     if process is None or user is None:
         return -inf

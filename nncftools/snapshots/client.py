@@ -29,8 +29,8 @@ _CAP_SYS_PTRACE = 19
 _PATIENCE_S = 1.0
 DEFAULT_SHARE = 0.01
 LEAST_S = 0.5
-"""The CPU seconds that the helper may use even in a short run. If the budget is not ``DEFAULT_SHARE``, the
-seconds change in proportion.
+"""The CPU seconds that the helper may use even in a short run, if its budget is the part ``DEFAULT_SHARE`` of a core's
+time. For a different budget, the seconds change in proportion.
 """
 ONLY_PARENTS = 1
 ONLY_ADMINISTRATORS = 2
@@ -49,7 +49,8 @@ class StackAccess(NamedTuple):
 def stack_access(*, with_hook: bool) -> StackAccess:
     """Return whether stacks can be read here.
 
-    With ``with_hook``, the hook runs in the command's Pythons, and each Python can allow the reading.
+    With ``with_hook``, our hook (a module that runs when Python starts) is in each Python of the command, and can allow
+    the helper to read the memory of this Python.
     """
     if sys.platform != "linux":
         return StackAccess(is_allowed=False, missing="stacks are read on Linux only")

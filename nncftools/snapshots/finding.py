@@ -1,4 +1,4 @@
-"""Finds the Python of a process, and the offsets of the fields in its memory.
+"""Finds the Python interpreter of a process, and the offsets of fields in the interpreter's structs.
 
 A layout is a dictionary of these offsets. ``_TABLES`` has the layouts of Python 3.10 to 3.12, from CPython's headers.
 Later Pythons publish the layout: ``_PyRuntime`` begins with a cookie, the version, and many offsets
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from nncftools.snapshots.python_memory import Code, RawStack
 
     Symbols = tuple[dict[str, int], bool]
-    """The addresses of ``_SYMBOLS`` in a file, and whether these are relative to the file's first address."""
+    """A pair: the addresses of the symbols ``_SYMBOLS`` in a file, and whether these addresses count from the file's
+    first address in memory.
+    """
 
 _FIELDS = (
     "interpreters",  # in _PyRuntime: the newest interpreter
@@ -62,7 +64,7 @@ _TABLES = {
     11: (40, 0, 16, 160, 56, 8, 48, 32, 56, ABSENT, 24, 72, 76, 72, 112, 128, 136, 184, 48, 72, 8),
     12: (40, 0, 72, 144, 56, 0, 8, 0, 56, 70, 40, 72, 72, 68, 112, 128, 136, 192, 40, 56, 8),
 }
-"""Maps a minor version to the offsets of ``_FIELDS`` in bytes, in builds of 64 bits."""
+"""Maps a minor version of Python 3 to the offsets of ``_FIELDS`` in bytes, in builds of 64 bits."""
 
 _COOKIE = b"xdebugpy"
 _ORDERS = {
@@ -116,7 +118,9 @@ _ORDERS = {
         bytes.size count bytes
         string.size state length ascii_size wide_size""",
 }
-"""Maps a minor version to the names of the published offsets, in order. Each struct begins with its size."""
+"""Maps a minor version of Python 3 to the names of the published offsets, in order. The first value of each struct is
+its size.
+"""
 _FINAL = 0xF0
 """The low byte of the version number of a final release. Before a final release, the order of offsets may be different.
 """
@@ -163,7 +167,7 @@ _SAME = {
     "string.state": 32,
     "string.length": 16,
 }
-"""The offsets that are constants in the code of the reader, because they are equal in all known versions."""
+"""The offsets that are constants in the code of ``PythonMemory``, because they are equal in all known versions."""
 _LARGEST = {"frame": MARGIN // 2, "code": BLOCK}
 _LARGEST_STRUCT = 1 << 24
 _WORD = 8
@@ -207,7 +211,7 @@ def published_layout(memory: bytes) -> tuple[int, dict[str, int], bool]:
 _LINE_ENTRY = re.compile(rb"[\x80-\xff][\x00-\x7f]*")
 _SHORT_STEPS = {11: 1, 12: 2}
 _LONG_STEPS = (13, 14)
-"""Line table entries of these kinds end with a number, the step to another line."""
+"""Line table entries of these kinds end with a number: the difference from the line number of the entry before."""
 _MOST_SOURCES = 50
 _LARGEST_SOURCE = 4 << 20
 _TRIES = 20
@@ -361,10 +365,10 @@ _known_symbols: dict[tuple[int, int], Symbols] = {}
 
 
 def python_memory(process: str, maps: bytes) -> PythonMemory | None:
-    """Open the memory of a process. Return None if the process has mapped no file of Python.
+    """Open the memory of a process. Return None if the process has mapped no file of a Python interpreter.
 
-    ``process`` is the folder of the process in ``/proc``, ``maps`` is the content of the file ``maps``. Raises OSError,
-    UnknownPythonError.
+    ``process`` is the folder of the process in ``/proc``, ``maps`` is the content of ``/proc/PID/maps``. Raises
+    OSError, UnknownPythonError.
     """
     why = ""
     files = 0
@@ -393,7 +397,7 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
 
 
 def _open_memory(process: str, symbols: dict[str, int], version: int) -> PythonMemory:
-    """Open the memory of a Python. ``symbols`` has the addresses of the symbols.
+    """Open the memory of a Python. ``symbols`` maps names such as ``runtime`` (see ``_SYMBOLS``) to addresses.
 
     ``version`` is the minor version in the file name, 0 if unknown. Raises OSError, UnknownPythonError.
     """

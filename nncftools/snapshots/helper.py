@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         sampler: int
         """The PID of the sampler. The sampler is the parent of the command and of orphans."""
         pid: int | None
-        """The process that the recording is attached to. None if the sampler starts a command."""
+        """The PID of the process that the recording is attached to. None if the sampler starts a command."""
         children: bool
         """Whether descendants belong to the run."""
         duration_s: float | None
@@ -52,22 +52,22 @@ if TYPE_CHECKING:
 
 
 _SPREAD_S = 20.0
-"""If little of the budget is left, the rest must last for this time."""
+"""When little of the budget is left, the rest must last for this many seconds."""
 _AMPLE = 0.15
-"""Every poll of a growing process reads stacks, while more than this part of ``least_s`` is left."""
+"""While the budget has more than this part of ``least_s`` left, every poll of a growing process reads stacks."""
 _RESERVE = 0.05
-"""This part of ``least_s`` is kept for rises to a new maximum."""
+"""This part of ``least_s`` is reserved for rises of memory to a new maximum."""
 _SLOWEST_POLLS = 0.1
-"""Polls use this part of the share even if the budget is used up."""
+"""When the budget is used up, polls still use this part of the CPU time that ``share`` allows."""
 _FARTHEST_S = 0.5
 _COSTLY = 0.25
-"""Two polls are at most ``_FARTHEST_S`` apart. The time is longer if polls would otherwise use more than this part of
-the share, for example with thousands of processes.
+"""Two polls are at most ``_FARTHEST_S`` apart. Polls are farther apart if they would otherwise use more than the part
+``_COSTLY`` of the CPU time that ``share`` allows, for example with thousands of processes.
 """
 
 
 class Budget:
-    """The budget for all work except mappings: a share of a core's time, but at least ``least_s`` CPU seconds."""
+    """The CPU time for all work except mappings: ``share`` of a core's time, but at least ``least_s`` seconds."""
 
     def __init__(self, share: float, least_s: float) -> None:
         self._share = share
@@ -78,7 +78,7 @@ class Budget:
 
     @property
     def total_s(self) -> float:
-        """The CPU seconds that the helper may have used by now."""
+        """The CPU seconds that the budget allows from the start of the helper until now."""
         return max(self._least_s, self._share * (time.monotonic() - self._begun_s))
 
     @property
@@ -88,20 +88,20 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """The CPU seconds that are left now."""
+        """The CPU seconds of the budget that are left now."""
         return self.total_s + self.mappings_s - time.process_time()
 
     @property
     def rate(self) -> float:
-        """The part of a core that would use up the budget in ``_SPREAD_S``, apart from the reserve."""
+        """The part of a core's time that would use up the budget, except the reserve, within ``_SPREAD_S``."""
         return (self.left_s - self._least_s * _RESERVE) / _SPREAD_S
 
     def is_left(self) -> bool:
-        """Return whether any CPU time is left."""
+        """Return whether any CPU time of the budget is left."""
         return self.left_s > 0
 
     def distance_s(self, poll_s: float) -> float:
-        """Return the shortest time between two polls, if each poll uses ``poll_s`` CPU seconds."""
+        """Return the shortest time between two polls that the budget allows. Each poll uses ``poll_s`` CPU seconds."""
         farthest_s = max(_FARTHEST_S, poll_s / (self._share * _COSTLY))
         return min(poll_s / max(self._share * _SLOWEST_POLLS, self.rate), farthest_s)
 
@@ -113,16 +113,16 @@ _DISTANCES = (
     (0.01, 10_000 * _MS),
     (0.1, math.inf),
 )
-"""Pairs ``(time_s, calm_ns)``. If the last fast rise of memory is less than ``calm_ns`` ago, polls are usually
-``time_s`` apart.
+"""Pairs ``(time_s, calm_ns)``. The pair that counts is the first whose ``calm_ns`` is longer than the time since the
+last fast rise of memory. Polls are then usually ``time_s`` apart.
 """
 _SHORTEST_S = 0.002
 _LEAST_EXPECTED = 512 << 20
-"""The budget must last while memory doubles, or grows by this many bytes if this is more."""
+"""The budget must last until memory has doubled or has grown by this many bytes, whichever is more."""
 _DECAY = 0.5
 _GOLDEN = 0.618
-"""The time between polls varies in steps of this size. With regular polls, each poll could meet the same function of a
-loop.
+"""The time between polls varies in steps of this part of the mean time. With regular polls, each poll could meet the
+same function of a loop.
 """
 _MEAN_OF = 10
 _FIRST_S = 0.0002
@@ -133,9 +133,9 @@ class Pace:
     """Decides when to poll and when to read stacks, so that the cost stays in the budget.
 
     While much of the budget is left, polls come more often if memory grows faster, and each poll of a growing process
-    reads stacks. When little is left, polls come more often only if memory rises to a new maximum, and stacks are read
-    after each ``step`` of growth. While memory is below the maximum, stacks are read at times spread over the run,
-    because a program that keeps freeing and taking memory would use up any budget.
+    reads stacks. When little of the budget is left, polls come more often only if memory rises to a new maximum, and
+    stacks are read after each ``step`` of growth. While memory is below the maximum, stacks are read at times spread
+    over the run, because a program that keeps freeing and taking memory would use up any budget.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -154,21 +154,25 @@ class Pace:
         """The growth of memory in bytes a second."""
 
     def step(self, held: int, now_ns: int) -> float:
-        """Return the growth in bytes after which stacks are read again. Memory is now ``held`` bytes."""
+        """Return the growth in bytes after which stacks are read again. Memory is now ``held`` bytes.
+
+        0: no growth is needed. Infinity: no growth is enough.
+        """
         if self._budget.is_ample or (self._budget.is_left() and now_ns >= self._read_at_ns):
             return 0.0
         return self._spread(held, self._reading_s) if held > self._highest else math.inf
 
     def _spread(self, held: int, cost_s: float) -> float:
-        """Return the growth in bytes between two polls that cost ``cost_s``, so that the budget lasts.
+        """Return the growth in bytes between two polls, so that the budget lasts. A poll costs ``cost_s`` CPU seconds.
 
-        The budget must last while memory doubles, or grows by ``_LEAST_EXPECTED`` if this is more.
+        The budget must last until memory has doubled or has grown by ``_LEAST_EXPECTED``, whichever is more. Return
+        infinity if the budget is used up.
         """
         left_s = self._budget.left_s
         return max(held, _LEAST_EXPECTED) * cost_s / left_s if left_s > 0 else math.inf
 
     def rest_s(self, now_ns: int, rose_fast_ns: int, rise: int, held: int, readings: int) -> float:
-        """Return the time until the next poll, after a poll that began at ``now_ns``.
+        """Return the seconds until the next poll, after a poll that began at ``now_ns``.
 
         Since the previous poll, memory rose by ``rise`` bytes to ``held``. The last fast rise was at ``rose_fast_ns``.
         Stacks were read ``readings`` times so far.
@@ -288,7 +292,7 @@ _MAPPINGS = 0.25
 
 
 class MappingWatch:
-    """Reads mappings at a new maximum of the tree's memory, after a moment of rest or a long time of growth."""
+    """Reads mappings at a new maximum of the tree's memory: when memory rests for a moment, or has grown for long."""
 
     def __init__(self, writer: Writer, budget: Budget) -> None:
         self._writer = writer
@@ -353,7 +357,10 @@ class Helper:
         self._pace = Pace(budget)
 
     def run(self, control: int) -> None:
-        """Watch until the starter writes to the descriptor ``control``, or the sampler is gone."""
+        """Watch until the process that started this helper writes to ``control``, or until the sampler is gone.
+
+        ``control`` is a file descriptor.
+        """
         self._poller.register(control, select.POLLIN)
         facts = {
             "pid": os.getpid(),
@@ -395,7 +402,7 @@ class Helper:
         self._writer.flush()
 
     def _sleep(self, now_ns: int, control: int) -> bool:
-        """Wait until the next poll. Return False if the starter has asked for the end."""
+        """Wait until the next poll. Return False if a message on ``control`` has ended the watch."""
         tree = self._tree
         rest_s = self._pace.rest_s(
             now_ns,

@@ -57,22 +57,22 @@ _WITHOUT_VERSIONS = 13
 """From this minor version on, dictionaries have no version number."""
 _TABLE_AND_VALUES = Struct("<QQ")
 _TABLE_HEADER = Struct("<9xBB13xQ")
-"""The header of a dictionary's table: log2 of the bytes of the index, whether all keys are texts, and the number of
+"""The header of a dictionary's table: log2 of the index's size in bytes, whether all keys are texts, and the number of
 entries (pycore_dict.h).
 """
 _ENTRY = 24
 _TEXT_ENTRY = 16
 _IMPORT = "<frozen importlib"
 BLOCK = 4096
-"""The bytes of a page."""
+"""The size of a page in bytes."""
 MARGIN = 512
 """This many bytes after each block are read, too, because a frame may begin near the end of the block."""
 _MOST_INTERPRETERS = 250
 _MOST_THREADS = 1_000
 _MOST_FRAMES = 20_000
-"""The most frames of all threads together."""
+"""All threads of an interpreter together have at most this many frames in a reading."""
 _MOST_HELD = 8 << 20
-"""The code objects in the helper take at most about this many bytes."""
+"""The code objects that the helper keeps take at most about this many bytes."""
 _CODE = 1_500
 """A code object in the helper takes about this many bytes, without texts and line table."""
 _PLACE = 250
@@ -80,12 +80,12 @@ _PLACE = 250
 _MOST_READ = 16 << 20
 """A reading reads at most this many bytes of the process's memory."""
 _LONGEST_S = 0.2
-"""A reading takes at most this CPU time."""
+"""A reading takes at most this many CPU seconds."""
 _STAT = 512
 """The size of the buffer for ``/proc/PID/stat``. The file is shorter."""
 _LONGEST_TEXT = 4_096
 _LARGEST_TABLE = 1 << 20
-"""The largest number of bytes of a dictionary's table, or of bytecode."""
+"""The largest size in bytes of a dictionary's table, or of a function's bytecode."""
 _LONGEST_LINES = 1 << 17
 """A line table with more bytes is ignored."""
 _LONGEST_OBJECT = 1 << 31
@@ -95,15 +95,15 @@ _TORN = (OSError, error, LookupError, ValueError, OverflowError)
 
 
 class Code:
-    """A code object, with the instructions that readings have found.
+    """A code object of the process, with those of its instructions that readings have found in frames.
 
-    Objects here must not refer to each other in circles, because the helper runs no garbage collection.
+    Objects of this class must not refer to each other in circles, because the helper runs no garbage collection.
     """
 
     def __init__(  # noqa: PLR0913 — an argument for each field
         self, identity: bytes, texts: tuple[str, str], first_line: int, lines: bytes, *, local_bytes: int, size: int
     ) -> None:
-        """``identity`` are the bytes of the code object that are compared, ``texts`` are name and file.
+        """``identity`` are bytes that show whether the code object has changed, ``texts`` are name and file.
 
         ``local_bytes`` is the size of the variables in a frame, ``size`` is the length of the bytecode.
         """
@@ -115,7 +115,7 @@ class Code:
         self.size = size
         self.is_import = self.file.startswith(_IMPORT)
         self.table: int | None = None
-        """The number of the line table in the log. None if the log has no line table of this code."""
+        """The number of the line table in the log. None if the log has no line table of this code object."""
         self.offsets: dict[int, int] = {}
         """Maps the address of an instruction to the offset in the bytecode."""
 
@@ -140,20 +140,25 @@ class PythonMemory:
         self._frame = Struct(f"<{max(self._words) + 1}Q")
         fields = [layout[field] for field in ("first_line", "file", "name", "lines", "locals_known_by")]
         self._identity = slice(min(fields), max(fields) + 8)
-        """The part of a code object that is compared, from the first to the last of these fields."""
+        """The part of a code object that is compared with an earlier reading: from the first to the last of ``fields``.
+        """
         self._blocks: dict[int, bytes] = {}
         self._versions: dict[int, int] = {}
-        """Maps the address of a dictionary to the version in this reading."""
+        """Maps the address of a dictionary to the result of ``_version_of``. Cleared before each reading."""
         self._codes: dict[int, Code] = {}
         self._held = self._left = 0
         self._has_new_code = False
         self._until_s = 0.0
         self._numbers: dict[int, int] = {}
-        """Maps a thread without a thread ID of the kernel to a number, counted from 1."""
+        """Python 3.10 does not store the kernel's thread IDs. Maps the thread ID of pthreads to a number, counted from
+        1.
+        """
         self._pid = int(process.rpartition("/")[2])
         self._process = process
         self._is_separate = version < _KERNEL_IDS
-        """Whether the memory is known to belong to this process alone, and not to the parent, too (vfork(2))."""
+        """Whether the memory is known to belong to this process alone; before Python 3.11, this is assumed. A child of
+        vfork(2) uses the memory of its parent.
+        """
         self._file = os.open(f"{process}/mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
@@ -188,9 +193,10 @@ class PythonMemory:
         return any(os.path.exists(f"/proc/{parent}/task/{thread}") for thread in threads)
 
     def completed(self, stacks: Stacks) -> Stacks:
-        """Return ``stacks``. If the variables of a frame were unknown, parse the memory again.
+        """Return ``stacks``, or parse the memory again if the variables of a frame were unknown.
 
-        The variables of a frame are known only if the code object is known, and ``frames`` makes code objects known.
+        The variables of a frame can be read only if the code object is known. ``frames`` reads unknown code objects, so
+        the second parsing finds all variables.
         """
         if self._has_new_code:
             with contextlib.suppress(UnreadableError):  # too many bytes to read
@@ -228,7 +234,7 @@ class PythonMemory:
         return interpreters
 
     def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
-        """Yield ID and stack of each thread. Before 3.11, the ID is the address that pthreads use."""
+        """Yield ID and stack of each thread. Before Python 3.11, the ID is the address that pthreads use."""
         layout = self._layout
         steps = iter(range(_MOST_FRAMES))
         state = self._word(interpreter + layout["threads"])
@@ -357,7 +363,7 @@ class PythonMemory:
         return data[self._identity] == code.identity
 
     def is_known(self, stack: RawStack) -> bool:
-        """Return whether the innermost code object is unchanged in memory. Raises UnreadableError."""
+        """Return whether the innermost code object of a stack is unchanged in memory. Raises UnreadableError."""
         try:
             _, code, *_ = stack[-1]
             return self._is_unchanged(code, self._codes[code])

@@ -1,4 +1,4 @@
-"""Reads the stacks of growing processes right after each reading of their memory, and writes timelines.
+"""Reads the stacks of growing processes, right after each reading of memory, and writes the stacks to the log.
 
 Each stack and each frame is written to the log once. Later lines have only the number of the stack or frame.
 """
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 _MOST_HELD = 50_000
 """The helper keeps at most this many frames in memory."""
 _MOST_TEXT = 16 << 20
-"""The names and files of all frames have at most this many characters. Later frames are left out."""
+"""The function names and file names of all frames together have at most this many characters. Later frames are left
+out.
+"""
 _MOST_FRAMES = 400
 _OUTER_FRAMES = 100
 _NO_CODE = Code(b"", ("…", ""), 0, b"", local_bytes=0, size=0)
@@ -83,7 +85,10 @@ class StackLog:
         self._frames[frame] = self._places[place]
 
     def _write_table(self, code: Code, version: int) -> int | None:
-        """Return the number of a code's line table. None without a table, or if all tables are too long together."""
+        """Return the number of a code object's line table.
+
+        Return None if the code object has no table, or if all tables together would be too long for the log.
+        """
         if code.lines:
             key = code.name, code.file, code.first_line, code.lines  # several processes may run the same code
             if key not in self._tables and len(code.lines) <= self._tables_left:
@@ -96,7 +101,10 @@ class StackLog:
         return code.table
 
     def write_loop(self, frame: Frame) -> None:
-        """Write, once for each frame, that the frame makes new calls while none of the frame's variables change."""
+        """Write that a frame runs a loop: the frame makes new calls, while none of its variables change.
+
+        This is written once for each frame.
+        """
         number = self._frames.get(frame)  # None: the frame is in the middle of a deep stack, and the middle is left out
         if number is not None and number not in self._loops:
             self._loops.add(number)
@@ -107,16 +115,18 @@ _MOST_CALLS = 100
 
 
 class Calls:
-    """Finds the calls of a thread that go on from a reading to the next reading.
+    """Finds which calls of a thread continue from one reading to the next reading.
 
     A frame is in the same call if the caller is at the same instruction and has the same variables. In a loop, some
-    variables of the caller usually change. If none changes, a loop is recognised when the caller repeats an earlier
-    call after a different call.
+    variables of the caller usually change. If no variable changes, a loop is recognised when the caller repeats an
+    earlier call after a different call.
     """
 
     def __init__(self) -> None:
         self._past: list[list[int]] = []
-        """The calls that readings have seen each frame make, the outermost frame first."""
+        """For each frame, the outermost first: a list of the calls that readings have seen this frame make, as hash
+        values.
+        """
 
     def follow(self, now: RawStack, before: RawStack, equal: int) -> tuple[int, bool]:
         """Add the reading ``now``, after the reading ``before``. The first ``equal`` frames are unchanged.
@@ -151,7 +161,9 @@ _REST_NS = 30 * _S
 _GAP_NS = 1 * _S
 """If two readings are further apart than this, the stack in between is unknown."""
 _EARLY = 0.5
-"""Stacks are read when memory has risen by this part of a step, because the time between polls varies by half."""
+"""Stacks are read when memory has risen by this part of ``Pace.step`` (the growth after which stacks are due). The
+reason is that the time between polls varies by half.
+"""
 _READINGS = 200
 """A line of the log has at most about this many readings."""
 _TRIES = 3
@@ -180,7 +192,7 @@ class _Thread:
 
 
 class Timeline:
-    """The stacks of a process that are not in the log yet."""
+    """The readings of a process's stacks that are not in the log yet."""
 
     def __init__(self, process: int, memory: PythonMemory, log: StackLog) -> None:
         """``process`` is the number of the process in the log."""
@@ -260,9 +272,9 @@ class Timeline:
         self._times.append(t_ns)
 
     def write(self, now_ns: int, *, is_end: bool) -> None:
-        """Write a line with the readings if a line is due. With ``is_end``, also close the memory.
+        """Write the readings as a line of the log if a line is due. With ``is_end``, also close the process's memory.
 
-        If the last reading is not long ago, the next line begins with this reading.
+        The next line begins with the last reading of this line, unless that reading is long ago.
         """
         is_cut = is_end or (bool(self._times) and now_ns - self._times[-1] > _GAP_NS)
         if self._times and (is_cut or len(self._times) > _READINGS):
@@ -338,7 +350,10 @@ class StackTaker:
         return nearest
 
     def _is_python(self, watched: Watched, now_ns: int) -> bool:
-        """Return whether a process runs a Python whose memory can be read. If not, try again after growing pauses."""
+        """Return whether a process runs a Python whose memory can be read.
+
+        After a failed try, return False without a new try for a while. The pauses between tries grow.
+        """
         if watched in self._timelines:
             return True
         if now_ns < watched.look_after_ns or not watched.may_look or watched.growth.rss < _SMALLEST:

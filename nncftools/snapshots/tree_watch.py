@@ -2,8 +2,8 @@
 
 RSS comes from ``statm``, and is written as a short list of points. If a thread touches a new page, the kernel counts a
 page fault for this thread (``task/TID/stat``, proc(5)). So page faults show the thread that made a process grow, even
-if another thread has Python's lock. A large block of memory is a mapping (mmap(2)), and disappears when the block is
-freed. So the addresses that disappeared show the rise of memory that was undone.
+if another thread has Python's lock (the GIL). A large block of memory is a mapping (mmap(2)). When the block is freed,
+its addresses disappear. So the addresses that disappeared show which rises of memory were undone.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Growth:
 
 
 def thin_points(points: Points, most: int) -> Points:
-    """Return at most ``most`` points: both ends, and the points farthest from the lines between kept points."""
+    """Return at most ``most`` points: the first, the last, and those farthest from the lines between kept points."""
     chosen = {0, len(points) - 1}
     pending = [_farthest(points, 0, len(points) - 1)]
     while pending and len(chosen) < most:
@@ -115,7 +115,7 @@ def thin_points(points: Points, most: int) -> Points:
 
 
 def _farthest(points: Points, first: int, last: int) -> tuple[float, int, int, int]:
-    """Find the point between ``first`` and ``last`` that is farthest from a straight line between these points.
+    """Find the point that is farthest from the straight line between the points ``first`` and ``last``.
 
     Return the deviation, the number of the point, ``first`` and ``last``. The deviations of shared bytes and of all
     other bytes are added. The deviation of RSS alone would be 0 if a process maps a file and then allocates at the same
@@ -141,7 +141,7 @@ def _farthest(points: Points, first: int, last: int) -> tuple[float, int, int, i
 
 _MINOR = 7
 _MAJOR = 9
-"""The indexes of minor and major page faults among the words of ``stat`` after the name."""
+"""The indexes of minor and major page faults in ``/proc/PID/stat``, counted after the process name."""
 
 
 class Threads:
@@ -206,7 +206,7 @@ class Watched:
         self.failures = 0
 
     def has_execed(self) -> bool:
-        """Return whether the process runs another program than at the last call."""
+        """Return whether the process runs a different program than at the last call."""
         program = self._program
         self._program = self._running_program()
         return program != self._program
@@ -222,7 +222,9 @@ PROC = "/proc"
 _MS = 1_000_000
 _TREE_EVERY_NS = 30 * _MS
 _EXEC_WITHIN_NS = 30 * _MS
-"""The facts of a forked copy are written after this age, because exec usually follows fork at once."""
+"""The facts about a new process are written when the process is older than this, because exec usually follows fork at
+once.
+"""
 _FAST = 2 << 20
 """A rise by this many bytes between two polls is a fast rise."""
 
@@ -239,7 +241,7 @@ def _read_memory(process: Process) -> Reading:
 
 
 class TreeWatch:
-    """The processes of a run that have memory of their own."""
+    """Watches the memory of all processes of a run, except children of vfork(2) before their exec."""
 
     def __init__(self, writer: Writer, sampler: int, pid: int | None, *, children: bool) -> None:
         """Watch the children of ``sampler``, or ``pid`` if given. Without ``children``, watch only a single process."""
@@ -312,7 +314,7 @@ class TreeWatch:
         self._add(watched, reading)
 
     def _introduce(self, watched: Watched) -> None:
-        """Write the facts of a process that is old enough to have called exec."""
+        """Write the facts about a process when it is old enough to have called exec."""
         process = watched.process
         process.identify()
         watched.is_introduced = True
@@ -351,17 +353,17 @@ class TreeWatch:
 _LEAST = 8 << 20
 _RISE = 0.04
 _FALL = 0.02
-"""Addresses are read again if RSS has risen by the part ``_RISE`` or has fallen by the part ``_FALL``, and by at least
-``_LEAST`` bytes.
+"""The addresses of anonymous memory are read again if RSS has changed by at least ``_LEAST`` bytes. The change must
+also be a rise by at least the part ``_RISE``, or a fall by at least the part ``_FALL``.
 """
 _MOST_READINGS = 150
 _PAGE_BITS = 12
 _SHARED = b"/dev/zero"
-"""The name of anonymous memory that processes share."""
+"""In ``/proc/PID/maps``, the name of anonymous memory that processes share begins with this text."""
 _ARENA = 64 << 20
 """The size of malloc's arenas. An arena begins at a multiple of this size, and is writable at the beginning."""
 _LARGEST_GUARD = 64 << 10
-"""The largest guard: pages without any rights below the stack of a thread, in bytes."""
+"""A guard is memory without access rights, below the stack of a thread. A guard has at most this many bytes."""
 
 
 def find_anonymous_ranges(maps: bytes) -> tuple[Ranges, int]:

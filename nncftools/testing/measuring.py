@@ -58,9 +58,9 @@ def limit_of(item: pytest.Item) -> Limit | None:
 
 
 def excess(limit: Limit, peak: Peak, largest_process: tuple[str, int] | None) -> str | None:
-    """Return a message if a test's peak exceeded the limit; None otherwise, and if the peak is unknown.
+    """Return a message if a test's peak exceeded the limit. Return None if not, or if the peak is unknown.
 
-    ``largest_process`` is used for a sampled peak: command and bytes of the largest process at that moment.
+    ``largest_process`` is used for a sampled peak: command and bytes of the largest process in the largest sample.
     """
     size = peak.above_start if limit.from_zero else peak.size
     if size is None or size <= limit.size:
@@ -97,7 +97,7 @@ class Measuring:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, pluggy.Result[pytest.CollectReport], None]:
-        """Report an invalid limit as a collection error, because pytest-xdist's workers may raise no other error."""
+        """Report an invalid limit as a collection error. pytest-xdist's workers may raise no other errors."""
         report = (yield).get_result()
         try:
             for node in report.result:
@@ -142,7 +142,10 @@ class Measuring:
             report.sections.append(("memory limit", line))
 
     def _judge_phase(self, item: pytest.Item, call: pytest.CallInfo[None]) -> str | None:
-        """Return a message if the test has exceeded the limit, at most once per test; otherwise None."""
+        """Return a message if the test has exceeded the limit or the limit is invalid; otherwise None.
+
+        Only the first message of a test is returned.
+        """
         unimportant = (pytest.skip.Exception, pytest.xfail.Exception)
         if call.excinfo is not None and not isinstance(call.excinfo.value, unimportant):
             self._error = self._error or call.excinfo.typename
@@ -174,7 +177,7 @@ class Measuring:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """End and write the recording."""
+        """End the recording. Write it if there is an output file."""
         if not (self.meter.is_own_process and self.meter.is_started):
             return
         if self._output is None:
@@ -192,7 +195,7 @@ class Measuring:
             self._warn(f"{why}: from now on the memory of child processes is unknown", nodeid)
 
     def _warn(self, text: str, nodeid: str = "") -> None:
-        """Show a warning in pytest's summary. At this point, no filter turns the warning into an error."""
+        """Show a warning in pytest's summary. Warning filters such as ``-W error`` do not apply here."""
         message = warnings.WarningMessage(pytest.PytestWarning(text), pytest.PytestWarning, "nncf-tools", 0, line="")
         record = {
             "warning_message": message,

@@ -65,7 +65,7 @@ class LiveReader(Recorder):
             pass
 
     def drop(self) -> None:
-        """End the recording without reading the session, which takes only 0.1 s."""
+        """End the recording without reading the session, so that the end takes only 0.1 s."""
         if self.is_running:
             self._clear()
 
@@ -116,7 +116,7 @@ class LiveReader(Recorder):
             yield from self.rows()
 
     def rows(self) -> Iterator[MeterRow]:
-        """Yield the samples since the last call of this method."""
+        """Yield the samples that were written since the last call of this method."""
         if self._file is None or self._recording is None:
             return
         for chunk in self._recording.read():
