@@ -396,9 +396,9 @@ def _stable_file(file: str) -> str:
 
 
 def find_grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownStack]:
-    """Return the ``most`` places whose memory changed most, the largest change first. The places do not overlap.
+    """Return the places in the code with the largest changes of memory, at most ``most`` places, the largest first.
 
-    A place is divided into the places that it calls, as long as a few of these explain most of the change.
+    The places do not overlap: if the calls in a place explain the change of the place, the calls stand in its stead.
     """
     reference = new[0]
     base = [_rename_scripts(run, reference) for run in base]

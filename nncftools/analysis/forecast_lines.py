@@ -286,9 +286,10 @@ def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> lis
 
 
 def _sizes(part: Slice, varying: set[str]) -> Mapping[tuple[str, str], float]:
-    """Return the sizes in a slice: ``{(operation, level): bytes}``.
+    """Return the sizes in a slice: ``{(operation, level): bytes}``. A level is ``start``, ``peak``, ``end`` or ``floor``.
 
-    If the number of calls of an operation differs between slices, return the largest size of the calls.
+    Each call of an operation has its own sizes. Only the operations in ``varying``, whose number of calls differs
+    between the slices, have the largest size of their calls.
     """
     sizes: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for point in part.points:

@@ -300,8 +300,8 @@ _DISK_WAS_FULL = "the journal could not be written"
 _NAMED = 3
 _HELPER = "from multiprocessing."
 _HELPERS = ("resource_tracker", "forkserver")
-"""Helper processes of Python that end just after their program. The code of a helper begins with ``_HELPER`` and a name
-from this list."""
+"""Helper processes of Python that end just after the program that started them. Python starts a helper with
+``-c CODE``. The code contains the text of ``_HELPER``, followed by one of these names."""
 
 
 def of_recording(session: Session) -> list[str]:

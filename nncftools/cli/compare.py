@@ -90,8 +90,8 @@ def compare(  # noqa: PLR0913 — one parameter per option
       nncf-tools compare --new 'run-*.json' --format bencher -o bencher.json
 
     A gate is METRIC[@OPERATION or @FUNCTION], > or <, a number and a unit (%, s,
-    B, KiB, MiB, GiB). With a sign (+5%, +100MiB, -10%), the gate limits the change
-    from BASE to NEW, without a sign the figure of NEW. Metrics: peak_ and the name
+    B, KiB, MiB, GiB). A number with a sign (+5%, +100MiB, -10%) limits the change
+    from BASE to NEW. A number without a sign limits the figure of NEW. Metrics: peak_ and the name
     of a memory metric (peak_rss), duration, cpu, model_size, held_at_end,
     read_bytes, write_bytes, read_chars, write_chars.
 

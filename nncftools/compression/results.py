@@ -488,7 +488,7 @@ def _parse_limit(figure: Cost, value: str) -> tuple[float, str]:
 
 
 _GAP = 10
-"""An error is too far from the others to be drawn if it is more than this many times the next smaller error."""
+"""A model's error is an outlier, which is not drawn, if it is more than this many times the next smaller error."""
 _SMALL_ERROR = 0.02
 """When errors are compared, an error below this value counts as this value."""
 _FEWEST_ERRORS = 5

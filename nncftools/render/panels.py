@@ -167,7 +167,7 @@ def _list_notes(table: Table) -> list[str]:
 
 
 def _draw_table(axes: Axes, table: Table, ruler: Ruler) -> None:
-    """Draw the table of operations with as many columns as fit; each figure has a bar in the colour of the row."""
+    """Draw the table of operations with as many columns as fit. Each number has a bar in the colour of its row."""
     axes.set(
         xlim=(0, _WIDTH),
         ylim=(_measure_table(table), 0),

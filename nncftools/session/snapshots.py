@@ -176,7 +176,7 @@ class SnapshotLine(TypedDict, total=False):
     loop: Whole
     """Number of a frame that runs a loop. The loop repeats a call, while no variable of the frame changes."""
     native: Whole
-    """Number of a process in which memory rose. The process has mapped no file of a Python interpreter."""
+    """A process whose memory rose and that is no Python (no file of an interpreter is mapped): the process's number."""
     rss: RssPoints
     faults: Faults
     ranges: Ranges

@@ -156,7 +156,7 @@ class Pace:
     def step(self, held: int, now_ns: int) -> float:
         """Return the growth in bytes after which stacks are read again. Memory is now ``held`` bytes.
 
-        0: no growth is needed. Infinity: no growth is enough.
+        0: read the stacks even without growth. Infinity: do not read the stacks, however much memory grows.
         """
         if self._budget.is_ample or (self._budget.is_left() and now_ns >= self._read_at_ns):
             return 0.0

@@ -32,11 +32,11 @@ from nncftools.units import about_text, brief_size
 
 _MOST_SHARE = 0.4
 """The largest slice (run with only some of the layers) has at most this share of the model's layers."""
-_BYTES_PER_WEIGHT = 6
-_FILES_PER_WEIGHT = 4
+_PEAK_PER_BYTE = 6
+_WRITTEN_PER_BYTE = 4
 _IMPORTS = 512 << 20
-"""Before the first run, the peak of a slice is estimated as ``_IMPORTS`` bytes, plus ``_BYTES_PER_WEIGHT`` times the
-size of its weights. An export of a mixture-of-experts model holds 4.3 times the size of the weights.
+"""Before the first run, the peak of a slice is estimated as ``_IMPORTS`` bytes, plus ``_PEAK_PER_BYTE`` bytes for
+each byte of weights. An export of a mixture-of-experts model holds 4.3 times the size of the weights.
 """
 _MOST_FAILED = 2
 _MOST_RUNS = 5
@@ -202,12 +202,12 @@ class Runs:
         used = self.result.used
         size = self.model.size(layers)
         took_s = 0.0
-        peak = float(_IMPORTS + size * _BYTES_PER_WEIGHT)
-        written = float(size * _FILES_PER_WEIGHT)
+        peak = float(_IMPORTS + size * _PEAK_PER_BYTE)
+        written = float(size * _WRITTEN_PER_BYTE)
         if used:
             last = used[-1]
             growth = max(1.0, layers / last.layers)
-            peak = last.peak + _BYTES_PER_WEIGHT * max(0, size - self.model.size(last.layers))
+            peak = last.peak + _PEAK_PER_BYTE * max(0, size - self.model.size(last.layers))
             took_s = last.duration_s * growth
             written = (last.written or 0) * growth
         room = needs.available("/proc", os.getpid()).least

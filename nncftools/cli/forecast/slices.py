@@ -325,9 +325,10 @@ def _refuse_code(config: Mapping[str, Any]) -> None:
 
 
 def _random_tensors(folder: pathlib.Path, config: dict[str, Any], python: str) -> dict[str, Tensor]:
-    """Return the names, types and shapes of a model's tensors as the Python ``python`` finds them from the config.
+    """Return the names, types and shapes of a model's tensors computed from the model's config.
 
-    If transformers also finds the kinds of layers, add them to ``config``.
+    The interpreter at the path ``python`` computes them with the transformers library. If the library also gives the
+    kind of each layer, the kinds are added to ``config``.
     """
     with naming_file(pathlib.Path(python), "names and shapes of weights from this program"):
         seen = json.loads(_run(python, "look", str(folder.absolute())))
