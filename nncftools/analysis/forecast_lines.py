@@ -286,7 +286,7 @@ def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> lis
 
 
 def _sizes(part: Slice, varying: set[str]) -> Mapping[tuple[str, str], float]:
-    """Return the sizes in a slice: ``{(operation, level): bytes}``. A level is ``start``, ``peak``, ``end`` or ``floor``.
+    """Return the sizes in a slice: ``{(operation, level): bytes}``. The level is start, peak, end or floor.
 
     Each call of an operation has its own sizes. Only the operations in ``varying``, whose number of calls differs
     between the slices, have the largest size of their calls.

@@ -52,7 +52,7 @@ class Fill:
 
 
 _COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#D55E00", "#F0E442", "#332288", "#3B3B3B")
-"""Colours in the order of ``KINDS``: seven of Okabe and Ito, Tol's indigo, and a grey in place of Okabe and Ito's black.
+"""Colours in the order of ``KINDS``: seven of Okabe and Ito, Tol's indigo, and a grey in place of black.
 
 For every kind of colour blindness, the two most similar colours here differ at least as much as the two most similar
 colours in the palette of Okabe and Ito.
