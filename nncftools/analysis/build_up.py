@@ -476,7 +476,7 @@ class _Builder:
     def _find_top(self, change: _ProcessRise) -> Part | None:
         """Return the stack or program that took the most bytes in the last rise of memory; None if no stack was seen.
 
-        The caller fills in the size of the result, here 0. If the stacks before and after the rise took equal shares,
+        The ``size`` of the result is 0; the caller fills in the size. If the stacks before and after the rise took equal shares,
         return the stack that was seen later.
         """
         last = max(change.rises, key=lambda rise: rise.to_s)

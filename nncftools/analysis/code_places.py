@@ -129,8 +129,8 @@ def source_of(snapshots: Snapshots, frame: Frame) -> str:
 def imported_package(stack: Sequence[Frame]) -> str:
     """Return the name of the package that was being imported; empty if there was no import.
 
-    If the stack has frames of the user's own code, only frames that the innermost of them called are searched. A module
-    of the user's program is own code, even during the import of the module.
+    The innermost frame of the user's own code and all outer frames are skipped. A module of the user's program is own
+    code, even during the import of the module.
     """
     package = ""
     is_imported = False

@@ -331,9 +331,9 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
 
 
 def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None, str]:
-    """Return the smallest number of layers with which ``compared.winner`` has the peak, and the previous operation.
+    """Return the number of layers from which on ``compared.winner`` has the peak, and the name of another operation.
 
-    The previous operation has the peak if the model has fewer layers. The result is ``(None, "")`` if ``winner`` has
+    The other operation has the peak if the model has fewer layers. The result is ``(None, "")`` if ``winner`` has
     the peak with every number of layers from ``least`` to ``full``.
     """
     winner = compared.winner

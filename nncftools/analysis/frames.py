@@ -4,9 +4,9 @@ A build-up is the memory at a moment: the bytes that each stack, or each program
 shows code is a view of the tree. A frame is a function at a line, so two lines of a function are two places in the
 code. Memory without a stack, and memory of a program without Python, have nodes next to the outermost frames.
 
-A row is the innermost frame of the user's own code. If a program has no own code, the rows are frames of libraries. All
-imports share a row, and all pages that forked copies share have another row. The last row is everything else. The rows
-sum to the whole memory.
+A row of the table of memory is the innermost frame of the user's own code. If a program has no own code, the rows are
+frames of libraries. All imports share a row, and all pages that forked copies share have another row. The last row is
+everything else. The rows sum to the whole memory.
 """
 
 from __future__ import annotations
@@ -102,9 +102,8 @@ class Node:
     memory of this node was freed, functions that ran later hold these bytes.
     """
     later: Counter[Stack] = field(default_factory=Counter)
-    """The functions that ran after the code of this node, and that may hold the bytes counted in ``doubt``: ``{own
-    functions of a stack: bytes}``.
-    """
+    """The functions that ran after the code of this node, and that may hold the bytes of the field ``doubt``:
+    ``{the user's own functions in a stack: bytes}``."""
     label: str = ""
     """The name to show for a node without a frame, or for a result of ``held_by``. Empty for all other nodes."""
     children: dict[Hashable, Node] = field(default_factory=dict)
@@ -254,9 +253,7 @@ def _put_in_doubt(node: Node, memory: Memory, epoch: int, limit: int) -> bool:
 def held_by(root: Node, most: int = 20) -> list[Node]:
     """Return the places in the code and the programs that hold the most memory, the largest first.
 
-    All labels are different.
-
-    The result has at most ``most`` nodes.
+    The result has at most ``most`` nodes. All labels are different.
     """
     large = _find_holders(root)[:most]
     stacks = [node.stack for node in large if node.frame is not None]
