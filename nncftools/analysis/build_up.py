@@ -476,8 +476,8 @@ class _Builder:
     def _find_top(self, change: _ProcessRise) -> Part | None:
         """Return the stack or program that took the most bytes in the last rise of memory; None if no stack was seen.
 
-        The ``size`` of the result is 0; the caller fills in the size. If the stacks before and after the rise took equal shares,
-        return the stack that was seen later.
+        The ``size`` of the result is 0; the caller fills in the size. If the stacks before and after the rise took
+        equal shares, return the stack that was seen later.
         """
         last = max(change.rises, key=lambda rise: rise.to_s)
         middle_s = (last.from_s + last.to_s) / 2  # at the end of the rise, the call may already have returned

@@ -155,10 +155,10 @@ Match = dict[int, str]
 def match_operations(runs: Sequence[Mapping[str, Operation]]) -> list[Match]:
     """Find the same operations in several runs.
 
-    ``runs`` has the operations of each run in the order of their starts: ``{unique name: operation}``. Operations are the same if name, function and arguments are equal, or else name and function, or else
-    the name. If several operations of a run are the same, the first is matched to the first of another run, the second
-    to the second. The result has the operations of the first run in order, and then the operations that only later runs
-    have.
+    ``runs`` has the operations of each run in the order of their starts: ``{unique name: operation}``. Operations are
+    the same if name, function and arguments are equal, or else name and function, or else the name. If several
+    operations of a run are the same, the first is matched to the first of another run, the second to the second. The
+    result has the operations of the first run in order, and then the operations that only later runs have.
     """
     matches: list[Match] = []
     for run, operations in enumerate(runs):
