@@ -1,4 +1,4 @@
-"""The start of the command line, also for ``python -m nncftools``."""
+"""The entry point of the command line, also for ``python -m nncftools``."""
 
 import gc
 import sys

@@ -1,1 +1,1 @@
-"""Pure functions that compute figures from a session."""
+"""Pure functions that compute values such as memory peaks and durations from a session (the data of a recorded run)."""

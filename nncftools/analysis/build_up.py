@@ -1,8 +1,8 @@
 """Finds the build-up of a memory peak: the code that took the memory.
 
-Each byte of a process's memory is a level of RSS. The byte belongs to the stack that was seen when RSS last rose past
-this level. Memory that was freed before the peak does not count. The memory of a program that does not run Python
-belongs to the program as a whole.
+When RSS (resident memory) rises, the new bytes belong to the stack (the Python functions) that was seen at this time.
+When RSS falls, the newest bytes count as freed, unless a reading shows the freed addresses. Memory that was freed
+before the peak does not count. The memory of a program that does not run Python belongs to the program as a whole.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _STARTING_S = 0.5
 """If a Python process is first seen at most this many seconds after the start of the process, the first
 ``_PYTHON_SIZE`` bytes count as Python itself."""
 _PYTHON_SIZE = 12 << 20
-"""Bytes of the Python interpreter itself."""
+"""An estimate of the resident memory of the Python interpreter itself, in bytes."""
 _AROUND_S = 0.06
 """The sampler and the helper that reads stacks may see the same memory at times that differ by this many seconds."""
 _ENDING_S = 0.1
@@ -55,30 +55,34 @@ _JUST_BEFORE_S = 1e-6
 may already be gone."""
 
 _INNERMOST = 2
-"""A stack counts as certain even if up to this number of innermost frames are uncertain."""
+"""A stack counts as known even if up to this number of innermost frames are uncertain."""
 
 
 Memory = tuple[int | None, str]
-"""The ``id`` of a process, and a kind of memory: ``FILE``, ``HEAP`` or ``BLOCK`` of ``rss_levels``."""
+"""The ``id`` of a process (None if the session does not list the process), and a kind of memory. The kinds are ``file``
+(pages of files, and shared memory), ``block`` (large blocks with separate addresses) and ``heap`` (all other memory).
+"""
 
 
 class Part(NamedTuple):
-    """A part of the memory at a peak: bytes with the same owner."""
+    """A part of the memory at a peak: the bytes that a stack, or a program without Python, took."""
 
     size: int
     kind: str
-    """``seen``: the owner is a stack. ``program``: the owner is a program without Python. ``not_seen``: no stack was
-    seen. ``shared``: memory that a forked copy may share with the parent; the size is an upper limit. RSS counts shared
-    memory twice."""
+    """``seen``: a stack took the memory. ``program``: a program without Python took the memory. ``not_seen``: no stack
+    was seen. ``shared``: memory that a forked copy may share with the parent; the size is an upper limit. RSS counts
+    shared memory twice.
+    """
     process: int | None
     """The ``id`` of the process; None if the session does not list the process."""
     stack: Stack = ()
-    """The likeliest stack, the outermost frame first. For a program, the stack of the Python code that started the
-    program.
+    """The stack that most likely took the memory, the outermost frame first. If ``kind`` is ``program``, the stack of
+    the Python code that started the program. Empty if no stack was seen.
     """
     certain: int = 0
-    """The number of frames, counted from the outermost frame, that took the memory for certain. The other frames are
-    only likely."""
+    """The number of frames, counted from the outermost frame, that were running for certain when the memory was taken.
+    The other frames of ``stack`` are only likely.
+    """
     program: str = ""
     """The name of a program without Python."""
     is_start: bool = False
@@ -87,32 +91,37 @@ class Part(NamedTuple):
     file_size: int = 0
     """The bytes of ``size`` that are pages of mapped files, or shared memory. Always 0 in older recordings."""
     still: int = 0
-    """The number of ``certain`` frames that stayed at the same instruction while the memory rose. The lines of these
-    frames are certain, too."""
+    """The number of frames, counted from the outermost frame, that stayed at the same instruction while the memory
+    rose. The line numbers of these frames are certain.
+    """
     memory: str = HEAP
-    """The kind of memory: ``FILE``, ``HEAP`` or ``BLOCK`` of ``rss_levels``."""
+    """The kind of memory: ``file`` (pages of files, and shared memory), ``block`` (large blocks with separate
+    addresses) or ``heap`` (all other memory).
+    """
     epoch: int = 0
-    """An index into the list in ``BuildUp.freed`` for this process and kind of memory. The entries before the index are
-    older than this part. Each other entry may have freed this part."""
+    """The number of times that the process had freed memory of this kind before this part was taken. Each later entry
+    in ``BuildUp.freed`` may have freed this part.
+    """
 
     @property
     def is_certain(self) -> bool:
-        """Whether the owner is certain, except for at most two innermost frames."""
+        """Whether the stack or program that took the memory is known. Up to two innermost frames may be uncertain."""
         likely = sum(place >= self.certain for place, _ in reported_frames(self.stack))
         return self.kind == PROGRAM or (self.certain > 0 and likely <= _INNERMOST)
 
 
 class Freed(NamedTuple):
-    """Memory in bytes that a process freed. No reading shows which part of the memory was freed."""
+    """The bytes that a process freed. No reading shows which part of the memory was freed."""
 
     size: float
     parts: Sequence[tuple[Part, float]]
-    """The newest parts when the memory was freed, each with a number of bytes. These bytes are assumed to be the freed
-    memory."""
+    """The parts of the memory that are assumed to be freed, each with the number of freed bytes. Memory that was taken
+    last is assumed to be freed first.
+    """
 
 
 class BuildUp(NamedTuple):
-    """The memory at a moment, divided by owner.
+    """The memory at a moment: the bytes that each stack, or each program without Python, took.
 
     The sizes of ``parts`` (the largest part first) sum to ``size`` bytes.
     """
@@ -121,32 +130,36 @@ class BuildUp(NamedTuple):
     size: int
     parts: Sequence[Part]
     freed: Mapping[Memory, Sequence[Freed]] = {}
-    """Freed memory, the earliest first: ``{(id of the process, kind of memory): freed}``."""
+    """Freed memory, the earliest first: ``{(id of the process, kind of memory): [Freed, ...]}``."""
     top: Part | None = None
-    """The stack that took the most memory in the last rise before the moment. The size counts all bytes of this stack.
-    None if no stack was seen."""
+    """The stack that took the most memory in the last rise before the moment; None if no stack was seen. ``top.size``
+    counts all bytes that the stack holds at the moment, also bytes from earlier rises.
+    """
 
     def sum_of(self, *kinds: str) -> int:
-        """Return the sum of the bytes of all parts of these kinds."""
+        """Return the sum of the bytes of all parts whose ``kind`` is in ``kinds``."""
         return sum(part.size for part in self.parts if part.kind in kinds)
 
 
 class Moment(NamedTuple):
-    """A level of RSS in bytes. RSS reached the level between ``from_s`` and ``to_s`` (seconds since the start)."""
+    """The moment at which RSS reached a size, between ``from_s`` and ``to_s`` (seconds since the start)."""
 
     from_s: float
     to_s: float
     size: int = -1
-    """The level in bytes. If negative, the level is the RSS at ``to_s``, as read by the helper that reads stacks."""
+    """The RSS of all processes in bytes. If negative, the RSS at ``to_s`` counts, as read by the helper that reads
+    stacks.
+    """
     process: int | None = None
-    """The ``id`` of the process whose rise reached the level; None if unknown."""
+    """The ``id`` of the process whose growth made RSS reach ``size``; None if unknown."""
     since_s: float | None = None
-    """If given, only memory that was taken after this time counts. These are the bytes of each process above the RSS at
-    ``since_s``."""
+    """If not None, only memory that was taken after this time (seconds since the start) counts: the bytes of each
+    process above the RSS at this time.
+    """
 
 
 def of_peak(session: Session) -> BuildUp | None:
-    """Return the build-up (the memory, divided by owner) of the RSS peak.
+    """Return the build-up (the bytes that each stack or program took) of the RSS peak.
 
     None if there are no stacks, or if the moment of the peak is unknown.
     """
@@ -162,7 +175,10 @@ def _build_up_peak(session: Session) -> BuildUp | None:
 
 
 def of_operation(session: Session, operation: Operation) -> BuildUp | None:
-    """Return the build-up (the memory, divided by owner) of the largest RSS during an operation; None if unknown."""
+    """Return the build-up of the largest RSS during an operation; None if unknown.
+
+    A build-up has the bytes that each stack or program took.
+    """
     peak = operation.of("rss").peak
     if peak is None or peak.low <= 0:
         return None
@@ -171,7 +187,7 @@ def of_operation(session: Session, operation: Operation) -> BuildUp | None:
 
 
 def at(session: SessionData, time_s: float, since_s: float | None = None) -> BuildUp | None:
-    """Return the build-up (the memory, divided by owner) at ``time_s`` (seconds since the start).
+    """Return the build-up (the bytes that each stack or program took) at ``time_s`` (seconds since the start).
 
     None if the helper that reads stacks saw no process. If ``since_s`` is given, only memory that was taken after
     ``since_s`` counts.
@@ -180,11 +196,11 @@ def at(session: SessionData, time_s: float, since_s: float | None = None) -> Bui
 
 
 def at_end(session: Session) -> BuildUp | None:
-    """Return the memory still in use when the program's code had finished, divided by owner; None if unknown.
+    """Return the memory that was still in use when the program's code had finished; None if unknown.
 
-    The code has finished when the last Python process reports the end of its code. A Python process that was started by
-    Python does not count, because the resource tracker of ``multiprocessing`` outlives the program. If there is no
-    Python process, the end of the last process counts.
+    The result has the bytes that each stack or program took. The code has finished when the last Python process reports
+    the end of its code. A Python process that was started by Python does not count, because the resource tracker of
+    ``multiprocessing`` outlives the program. If there is no Python process, the end of the last process counts.
     """
     return session.once(_build_up_end)
 
@@ -218,9 +234,9 @@ def held_at_end(session: Session) -> int | None:
 
 
 def _end_of(watched: WatchedProcess) -> float:
-    """Return when the code of a process ended.
+    """Return the time at which the code of a process ended, in seconds since the start.
 
-    If the process did not report this time, return the time of the largest memory just before the end of the process.
+    If the process did not report this time, return the time of the largest RSS in the last 0.1 s of the process.
     """
     if watched.code_end_s is not None:
         return watched.code_end_s
@@ -230,7 +246,7 @@ def _end_of(watched: WatchedProcess) -> float:
 
 
 def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp | None]:
-    """Return the build-up (the memory, divided by owner) of each moment.
+    """Return the build-up (the bytes that each stack or program took) of each moment.
 
     None if the helper that reads stacks saw no process.
     """
@@ -242,7 +258,7 @@ def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp |
 
 
 class _ProcessRise(NamedTuple):
-    """The memory of a process, or only the growth of this memory since a moment."""
+    """The rises of a process's memory: all rises, or only the rises after a moment."""
 
     watched: WatchedProcess
     rises: list[Rise]
@@ -284,7 +300,7 @@ def _find_highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
 
 
 class _Builder:
-    """Makes the build-ups of a session: the memory at a moment, divided by owner.
+    """Makes the build-ups of a session: the bytes that each stack or program took up to a moment.
 
     The timeline of each process is prepared once for all build-ups.
     """
@@ -296,7 +312,7 @@ class _Builder:
         self._watched = {watched.process: watched for watched in snapshots.processes}
 
     def build_up(self, moment: Moment) -> BuildUp | None:
-        """Return the build-up (the memory, divided by owner) of a moment; None if no process was seen."""
+        """Return the build-up (the bytes that each stack or program took) of a moment; None if no process was seen."""
         at_s = _find_highest(self._snapshots.processes, moment)
         changes = self._find_changes(moment, at_s)
         if not changes and moment.since_s is None:
@@ -325,10 +341,10 @@ class _Builder:
         return BuildUp(at_s, size, parts, freed, top=top)
 
     def _find_changes(self, moment: Moment, at_s: float) -> list[_ProcessRise]:
-        """Return the memory of each process, or the growth of this memory.
+        """Return the rises of memory of each process.
 
-        The process of the moment is first. The other processes are sorted by the time of their last rise, the latest
-        first.
+        If ``moment.since_s`` is given, only the growth of memory since then is returned. The process ``moment.process``
+        is first. The other processes are sorted by the time of their last rise, the latest first.
         """
         changes = []
         for watched in self._snapshots.processes:
@@ -346,7 +362,11 @@ class _Builder:
         return sorted(changes, key=order, reverse=True)
 
     def _add_unwatched(self, at_s: float, missing: float) -> Iterator[_Piece]:
-        """Yield pieces for short processes that the sampler saw, but the helper that reads stacks did not."""
+        """Yield the memory of processes that the sampler saw, but the helper that reads stacks did not.
+
+        These processes ran only for a short time. ``missing`` is the number of bytes that no other process explains; at
+        most this number of bytes is yielded.
+        """
         for process in self._processes.values():
             has_begun = process.counted_s is not None and process.counted_s <= at_s + _AROUND_S
             has_ended = process.end_s is not None and process.end_s < at_s - _AROUND_S
@@ -454,9 +474,10 @@ class _Builder:
         return min(size, largest or size)
 
     def _find_top(self, change: _ProcessRise) -> Part | None:
-        """Return the part that owns the most bytes of the last rise, with a size of 0; None if no stack was seen.
+        """Return the stack or program that took the most bytes in the last rise of memory; None if no stack was seen.
 
-        If the stacks before and after the rise own equal shares, return the part with the later stack.
+        The ``size`` of the result is 0; the caller fills in the size. If the stacks before and after the rise took
+        equal shares, return the stack that was seen later.
         """
         last = max(change.rises, key=lambda rise: rise.to_s)
         middle_s = (last.from_s + last.to_s) / 2  # at the end of the rise, the call may already have returned
@@ -522,8 +543,9 @@ _PROGRAM_NAME = 40
 def running_text(top: Part) -> str:
     """Return the code that was running: ``torch/jit/_trace.py:455 _check_trace, called by openvino/…/ts_decoder.py:9``.
 
-    The frame after ``called by`` called the library, or called the program's own code if this was running. For a
-    program without Python, return the name and the frame that started the program. Empty if there are no frames.
+    If code of a library was running, the frame after ``called by`` is the caller of the library. If the user's own
+    function was running, the frame is the caller of this function. For a program without Python, return the name of the
+    program and the frame that started the program. The text is empty if there are no frames.
     """
     if top.kind == PROGRAM:
         name = shortened(printable(top.program), _PROGRAM_NAME) or "a program without Python"

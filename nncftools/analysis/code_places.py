@@ -46,7 +46,7 @@ _MODULE = "<module>"
 
 
 class FrameRange(Frame, frozen=True, array_like=True):
-    """A frame that was somewhere between ``line`` and ``last_line``."""
+    """A frame whose line is only known to be between ``line`` and ``last_line``."""
 
     last_line: int = 0
 
@@ -63,7 +63,7 @@ def package_of(file: str) -> str:
 def is_own(file: str) -> bool:
     """Return whether a file is the user's own code: not of a library, not a console script, and not of nncf-tools.
 
-    Typed code has no file, and is own code: ``python -c``, standard input, and the cells of a notebook.
+    Code that was entered without a file is own code, too: ``python -c``, standard input, and the cells of a notebook.
     """
     if package_of(file) != OWN:
         return False
@@ -74,7 +74,10 @@ def is_own(file: str) -> bool:
 
 
 def is_of_user(frame: Frame) -> bool:
-    """Return whether a frame is the user's own code. Methods that libraries generate have no file, and do not count."""
+    """Return whether a frame is the user's own code.
+
+    Methods that libraries generate have no file, and are not own code.
+    """
     name = frame.function.rpartition(".")[2]
     is_generated = frame.file.startswith("<") and name.startswith("__")
     return is_own(frame.file) and not is_generated
@@ -83,9 +86,8 @@ def is_of_user(frame: Frame) -> bool:
 def own_places(stack: Sequence[Frame]) -> list[int]:
     """Return the indexes of the frames with the user's own code.
 
-    Code without a file is own code only if all frames outside of this code are own code, because libraries also
-    generate code without a file. The body of a comprehension is left out: the function around the comprehension has a
-    frame.
+    Code without a file is own code only if all callers (the outer frames) are own code, because libraries also generate
+    code without a file. The body of a comprehension is left out: the function around the comprehension has a frame.
     """
     places: list[int] = []
     for place, frame in enumerate(stack):
@@ -103,7 +105,7 @@ def own_places(stack: Sequence[Frame]) -> list[int]:
 
 
 def own_functions(stack: Sequence[Frame]) -> Stack:
-    """Return the functions in a stack that are the user's own code, without lines.
+    """Return the functions in a stack that are the user's own code, without line numbers.
 
     If no function is the user's own code, return all functions.
     """
@@ -118,17 +120,17 @@ def deepest_own(stack: Sequence[Frame]) -> Frame | None:
 
 
 def source_of(snapshots: Snapshots, frame: Frame) -> str:
-    """Return the text of a frame's line; empty if unknown, or if the frame has a range of lines."""
+    """Return the source code of a frame's line; empty if unknown, or if the frame has a range of lines."""
     if last_line(frame):
         return ""
     return snapshots.sources.get(frame.file, {}).get(frame.line, "")
 
 
 def imported_package(stack: Sequence[Frame]) -> str:
-    """Return the package that the innermost frames import; empty if there is no import.
+    """Return the name of the package that was being imported; empty if there was no import.
 
-    Only frames inside the innermost frame of own code count. A module of the user's program is own code, even during
-    the import of the module.
+    The innermost frame of the user's own code and all outer frames are skipped. A module of the user's program is own
+    code, even during the import of the module.
     """
     package = ""
     is_imported = False
@@ -151,7 +153,7 @@ def is_importing(frame: Frame) -> bool:
 
 
 def short_file(file: str) -> str:
-    """Return the path of a file from the package on. For a file outside packages, return folder and name."""
+    """Return the path of a file, beginning with the package. For a file outside packages, return folder and name."""
     inside = _SITE.match(file) or _STANDARD.match(file)
     if inside:
         return file[inside.end() :]
@@ -197,12 +199,12 @@ def line_text(frame: Frame) -> str:
 
 
 def last_line(frame: Frame) -> int:
-    """Return the last line of a frame with a range of lines; 0 if the line is known."""
+    """Return the last line number of a frame with a range of lines; 0 if the frame has a single line, or no line."""
     return frame.last_line if isinstance(frame, FrameRange) else 0
 
 
 def module_of(frame: Frame) -> str:
-    """Return the module that a frame is importing; empty for a function, or for a file of the program."""
+    """Return the module whose import runs the code of a frame; empty for a function, or for a file of the program."""
     if frame.function != _MODULE or package_of(frame.file) == OWN or frame.file.startswith("<"):
         return ""
     return short_file(frame.file).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
@@ -238,7 +240,10 @@ def _passes_on(frame: Frame, *, is_innermost: bool) -> bool:
 
 
 def shared_depth(*stacks: Sequence[Hashable]) -> int:
-    """Return the number of outer frames that all stacks share. To ignore lines, pass ``frame.code`` for each frame."""
+    """Return the number of outer frames that all stacks share.
+
+    To ignore line numbers, pass ``frame.code`` for each frame.
+    """
     depth = 0
     for codes in zip(*stacks, strict=False):
         if len(set(codes)) > 1:
@@ -251,7 +256,7 @@ def place_labels(stacks: Sequence[Sequence[Frame]], *, is_short: bool = False) -
     """Return a name for the innermost frame of each stack: ``torch/jit/_trace.py:455 trace``.
 
     With ``is_short``, a name is ``_trace.py:455 trace`` or ``Model.forward``. If short names are equal, the long names
-    are used. If long names are equal, each name begins with the first frame in which the stacks differ.
+    are used. If long names are equal, each name begins with the outermost frame that differs between the stacks.
     """
     labels = [_label_place(stack, is_short=is_short) for stack in stacks]
     for same in _find_equal(labels):
@@ -290,7 +295,10 @@ def _is_tool(frame: Frame) -> bool:
 
 
 def library_text(function: str, file: str) -> str:
-    """Return a function of a library after its package: ``numpy ones``. The standard library has no package."""
+    """Return the package and the function of a library: ``numpy ones``.
+
+    For the standard library, return only the function.
+    """
     name = function.rpartition(".")[2]
     package = package_of(file)
     return name if package in {OWN, PYTHON} else f"{package} {name}"
@@ -299,7 +307,7 @@ def library_text(function: str, file: str) -> str:
 def main_library(stacks: Mapping[Stack, int], size: int) -> str:
     """Return the library function that took at least half of ``size`` bytes: `` (numpy ones)``; empty if there is none.
 
-    ``stacks`` has the bytes of each stack.
+    ``stacks`` has the bytes of each stack: ``{stack: bytes}``.
     """
     names = Counter[str]()
     for stack, part in stacks.items():
@@ -313,7 +321,11 @@ def main_library(stacks: Mapping[Stack, int], size: int) -> str:
 
 
 def best_frame(stack: Sequence[Frame]) -> Frame | None:
-    """Return the innermost frame of the user's own code. If there is no own code, return ``innermost_frame``."""
+    """Return the innermost frame of the user's own code.
+
+    If there is no own code, return the innermost frame outside the standard library, or else the innermost frame. None
+    for an empty stack.
+    """
     return deepest_own(stack) or innermost_frame(stack)
 
 

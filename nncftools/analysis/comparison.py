@@ -1,4 +1,4 @@
-"""Compares two runs, or two groups of repeated runs: figures, operations and settings.
+"""Compares two runs, or two groups of repeated runs: measured values, operations and settings.
 
 Operations of several runs are matched by name, function and arguments. If there is no match, name and function are
 enough, and then the name alone. Settings are the command, arguments, machine, sampling, and the compression of saved
@@ -65,7 +65,11 @@ class Setting:
 
 
 def _model_settings(session: Session) -> dict[str, str]:
-    """Return the compression settings of the saved models by name, such as ``mode`` and ``group_size``."""
+    """Return the compression settings of the saved models: ``{name of the setting: value}``.
+
+    A name is, for example, ``mode`` or ``group_size``. If several models have different values, the values are joined
+    by ``or``.
+    """
     by_name: dict[str, list[str]] = {}
     for model in session.models:
         for path, value in model.facts.items():
@@ -151,9 +155,10 @@ Match = dict[int, str]
 def match_operations(runs: Sequence[Mapping[str, Operation]]) -> list[Match]:
     """Find the same operations in several runs.
 
-    ``runs`` has the operations of each run by name, in the order of their starts. If several operations have equal
-    keys, they are matched in this order. The result has the operations of the first run in order, and then the
-    operations that only later runs have.
+    ``runs`` has the operations of each run in the order of their starts: ``{unique name: operation}``. Operations are
+    the same if name, function and arguments are equal, or else name and function, or else the name. If several
+    operations of a run are the same, the first is matched to the first of another run, the second to the second. The
+    result has the operations of the first run in order, and then the operations that only later runs have.
     """
     matches: list[Match] = []
     for run, operations in enumerate(runs):
@@ -179,7 +184,10 @@ def match_operations(runs: Sequence[Mapping[str, Operation]]) -> list[Match]:
 def _index_matches(
     matches: Iterable[Match], runs: Sequence[Mapping[str, Operation]], key: Callable[[Operation], Hashable]
 ) -> dict[Hashable, deque[Match]]:
-    """Return the matches for each key of their operations: ``{key: matches}``."""
+    """Group matches by the value of ``key`` for their operations: ``{key(operation): matches}``.
+
+    The operations of a match may have different values of ``key``. The match is then in several groups.
+    """
     alike: dict[Hashable, deque[Match]] = {}
     for match in matches:
         keys = {key(runs[run][name]) for run, name in match.items()}
@@ -195,36 +203,40 @@ _MOST_STACKS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """The facts and figures of a session that a comparison needs."""
+    """The facts and measured values of a session that a comparison needs."""
 
     title: str
     """The path of the session."""
     name: str = ""
     command: str
     facts: Mapping[str, str]
-    """Facts such as host and interval, by name. Figures are only comparable if these facts are equal."""
+    """Facts such as host and interval: ``{name: text}``. Measured values of runs are only comparable if these facts are
+    equal.
+    """
     models: Mapping[str, str] = field(default_factory=dict)
-    """The compression settings of the saved models: ``{name: value}``."""
+    """The compression settings of the saved models: ``{name of the setting: value}``."""
     peak: str
     """The moment of the RSS peak and the operation at this moment, as a text; empty if unknown."""
     remarks: Sequence[str]
     """Problems of this run."""
     figures: Values
     operations: Mapping[str, Values]
-    """Figures of operations by name, in the order of their starts. A second operation of the same name is ``NAME (2)``.
+    """The measured values of operations, in the order of their starts: ``{name: values}``. A second operation of the
+    same name is ``NAME (2)``.
     """
     calls: Mapping[str, Operation] = field(default_factory=dict)
-    """The same operations as in ``operations``, by the same names, but without figures."""
+    """The same operations as in ``operations``, by the same names, but without measured values."""
     every: Mapping[str, Operation] = field(default_factory=dict)
-    """All operations with their figures, also inner operations, in the order of their starts. Gates (limits that the
-    user sets) on operations need the figures."""
+    """All operations, also inner operations, with their measured values, in the order of their starts: ``{name:
+    operation}``. Empty if not needed. Gates (limits that the user sets) on operations need the values.
+    """
     stacks: Sizes | None = None
     """The bytes that each place in the code held at the RSS peak; None if there are no stacks."""
     why_no_stacks: str = ""
     """The reason why no stacks were read; empty if unknown, or if the user asked for no stacks."""
 
     def together(self, calls: Sequence[Operation]) -> Values:
-        """Return the figures of several operations together: the highest peak, and the sums of durations and counters.
+        """Return the values of several operations together: the highest peak, and the sums of durations and counters.
 
         An operation inside another of these operations is not counted again.
         """
@@ -234,11 +246,12 @@ class Run:
 
 
 def measure_run(session: Session, title: str, depth: int = 1, *, peak: str = "", with_inner: bool = False) -> Run:
-    """Return the facts and figures of a session, with the operations of the outer ``depth`` levels.
+    """Return the facts and measured values of a session, as needed for a comparison.
 
-    ``title`` names the session in messages, and ``peak`` describes the peak. With ``with_inner``, the result also has
-    the figures of inner operations, for gates (limits) on operations. Raises NncfToolsError if the session has no
-    samples.
+    Only operations inside fewer than ``depth`` other operations are included: with 1, the outermost operations.
+    ``title`` names the session in messages. ``peak`` is a text for display that describes the moment of the RSS peak.
+    With ``with_inner``, the result also has the values of all inner operations, for gates (limits) on operations.
+    Raises NncfToolsError if the session has no samples.
     """
     if not len(session.samples):
         raise NncfToolsError(f"{title}: has no samples, so there is nothing to compare")
@@ -246,7 +259,10 @@ def measure_run(session: Session, title: str, depth: int = 1, *, peak: str = "",
 
 
 def figures_of_run(session: Session, title: str, depth: int = 1, *, peak: str = "", with_inner: bool = False) -> Run:
-    """Return the same as ``measure_run``, also for a session without samples."""
+    """Return the facts and measured values of a session, even if the session has no samples.
+
+    The parameters and the result are the same as for ``measure_run``.
+    """
     shown = [operation for operation in session.operations if operation.depth < depth]
     names = unique_names(shown)
     calls = {}
@@ -292,7 +308,11 @@ def _run_values(session: Session) -> Values:
 
 
 def _model_size(session: Session) -> float | None:
-    """Return the bytes of all saved files that existed at the end. A file in a saved folder counts once."""
+    """Return the sum of the sizes in bytes of all files and folders that the run saved; None if there are none.
+
+    Only files and folders that existed at the end of the run count. If a folder was saved, files in this folder are not
+    counted again.
+    """
     sizes = {}
     for mark in session.marks:
         if mark.saved and mark.saved_size is not None:
@@ -320,7 +340,7 @@ def _operation_values(operation: Operation) -> Values:
 
 @lru_cache
 def _compared_columns(columns: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Return two lists of an operation's columns: the gauges of memory, and the counters."""
+    """Return the names of the columns to compare, as two lists: memory metrics, and counters."""
     counters = [column for column in columns if column != CPU_TIME and figures.figure_of(column)]
     return memory_of(columns), counters
 
@@ -369,7 +389,10 @@ def _list_remarks(session: Session) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedOperation:
-    """An operation that several runs have. If one side lacks the operation, ``differences`` is empty."""
+    """An operation in the compared runs.
+
+    If only ``base`` or only ``new`` has the operation, ``differences`` is empty.
+    """
 
     name: str
     title: str
@@ -385,18 +408,20 @@ class ComparedOperation:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two runs or groups side by side."""
+    """The comparison of two runs, or of two groups of runs: ``base`` and ``new``."""
 
     base: Sequence[Run]
     new: Sequence[Run]
     figures: Mapping[str, Difference]
-    """Figures of the whole run, by name."""
+    """The differences between the measured values of whole runs: ``{name: difference}``. Values of operations are
+    separate.
+    """
     operations: Sequence[ComparedOperation]
     """Operations in the order of ``base``, and then operations that only ``new`` has."""
     only_base: Sequence[Figure] = ()
     only_new: Sequence[Figure] = ()
     settings: Sequence[Setting] = ()
-    """Settings that differ."""
+    """Settings that differ between ``base`` and ``new``."""
     remarks: Sequence[str] = ()
     """Problems of single runs."""
     stacks: Sequence[GrownStack] | None = None
@@ -404,7 +429,7 @@ class Comparison:
 
     @property
     def warnings(self) -> list[str]:
-        """The reasons why the figures are hard to compare, as sentences."""
+        """Sentences that say why the measured values of ``base`` and ``new`` are hard to compare."""
         warnings = []
         for setting in self.settings:
             if setting.name in self.base[0].facts:
@@ -423,7 +448,7 @@ class Comparison:
 def compare_runs(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     """Return the comparison of two runs or groups.
 
-    Raises NncfToolsError if the sides have no memory metric in common. If no run has memory metrics, any common figure
+    Raises NncfToolsError if the sides have no memory metric in common. If no run has memory metrics, any common value
     except the duration is enough.
     """
     base_values = [run.figures for run in base]
@@ -491,10 +516,10 @@ def _list_signatures(runs: Sequence[Run], match: Match) -> list[str]:
 def longest_in_all(
     runs: Sequence[Run], most: int, typical: Callable[[list[float]], float]
 ) -> list[tuple[str, list[Values]]]:
-    """Return the longest operations that all runs have, with their figures in each run.
+    """Return the longest operations that all runs have: ``[(name, measured values in each run)]``.
 
-    At most ``most`` operations are returned, in the order of the first run. ``typical`` reduces the durations of an
-    operation in all runs to a single duration.
+    The list has up to ``most`` operations, in the order of the first run. An operation has a different duration in each
+    run. ``typical`` (for example, the median) computes a single duration from these durations.
     """
     matches = match_operations([run.calls for run in runs])
     everywhere = [match for match in matches if len(match) == len(runs)]

@@ -1,8 +1,9 @@
-"""The figures that ``compare`` compares, with the names that gates use, and the places in code whose memory changed.
+"""The measured values that ``compare`` compares, such as peaks, and the places in code whose memory changed.
 
-A gate is a limit such as ``peak_rss>+5%``. A ``Difference`` has the change of a figure, and tells whether the change is
-more than noise. A ``GrownStack`` is a place in the code that held more, or less, memory at the peak of a run than at
-the peak of another run.
+A ``Figure`` is a kind of measured value, with the name that gates use. A gate is a limit such as ``peak_rss>+5%``. A
+``Difference`` has the change of a measured value, and tells whether the change is more than noise. A ``GrownStack`` is
+a place in the code (a function with its callers) that held more, or less, memory at the peak of a run than at the peak
+of another run.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ PEAK = "peak_"
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure to compare: the name in a gate, the label, and the unit.
+    """A kind of measured value to compare: the name in a gate, the label, and the unit.
 
     A gate is a limit such as ``peak_rss>+5%``. The unit is ``"B"`` (bytes), ``"s"`` (seconds) or ``""`` (a number).
     """
@@ -53,7 +54,7 @@ class Figure:
 
     @property
     def is_peak(self) -> bool:
-        """Whether the figure is the peak of a memory metric."""
+        """Whether the value is the peak of a memory metric."""
         return self.name.startswith(PEAK)
 
 
@@ -67,7 +68,7 @@ _OF_EVERY_RUN = {
 
 @lru_cache(maxsize=1024)
 def figure_of(name: str) -> Figure | None:
-    """Return the figure of this name; None if the name is unknown."""
+    """Return the name, label and unit of a measured value, such as ``peak_rss``; None if the name is unknown."""
     if name in _OF_EVERY_RUN:
         return _OF_EVERY_RUN[name]
     metric = metrics.of(name.removeprefix(PEAK))
@@ -80,7 +81,7 @@ def figure_of(name: str) -> Figure | None:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return each name of a figure once, in the order of display: peaks, duration, CPU time, counters."""
+    """Return each name of a measured value once, in the order of display: peaks, duration, CPU time, counters."""
     different = dict.fromkeys(names)
     peaks = [name for name in different if name.startswith(PEAK)]
     others = [name for name in different if name not in _OF_EVERY_RUN and not name.startswith(PEAK)]
@@ -92,23 +93,27 @@ def in_order(names: Iterable[str]) -> list[str]:
 _PEAKS = [PEAK + name for name in metrics.MEMORY]
 _EVERY = in_order([*_PEAKS, *_OF_EVERY_RUN, *metrics.METRICS])
 FIGURES = [name for name in _EVERY if figure_of(name)]
-"""The names of all figures, except figures of single devices."""
+"""The names of all measured values that can be compared. Values of a particular device, such as the memory of a certain
+GPU, are left out.
+"""
 
 
 class Value(NamedTuple):
-    """A figure of a run, in bytes or seconds."""
+    """A measured value of a run: bytes, seconds or a number."""
 
     low: float
-    """The figure. If only two bounds of a peak are known (a bracket), this is the lower bound."""
+    """The value. If only two bounds of a peak are known, the lower bound."""
     high: float | None = None
-    """The upper bound of a peak; None if ``low`` is the exact figure, or if the upper bound is unknown."""
+    """The upper bound of a peak. None if the exact peak is known, if no upper bound is known, or if the value is not a
+    peak.
+    """
 
 
 Values = dict[str, Value]
 
 
 def list_recorded(runs: Iterable[Values]) -> Sequence[str]:
-    """Return the names of the figures that any of several runs has, in the order of display."""
+    """Return the names of the measured values that any of several runs has, in the order of display."""
     names = dict[str, Value]()
     for values in runs:
         names |= values
@@ -121,7 +126,10 @@ def _cached_order(names: tuple[str, ...]) -> Sequence[str]:
 
 
 def known_figure(name: str) -> Figure:
-    """Return the figure with this name. The name must be known."""
+    """Return the name, label and unit of a measured value, such as ``peak_rss``.
+
+    Raises AssertionError if the name is unknown.
+    """
     figure = figure_of(name)
     assert figure is not None
     return figure
@@ -134,15 +142,16 @@ _LEAST = {
     "s": (0.05, 0.1),
     "": (0.05, 1.0),
 }
-"""Limits by unit: ``(share, amount)``. A change below this share of the figure, or below this amount, is noise. This
-also applies if many runs show the same change."""
+"""Limits by unit: ``{unit: (share, amount)}``. A change below this share of the value, or below this amount, is noise.
+This also applies if many runs show the same change.
+"""
 
 
 class Side(NamedTuple):
-    """The values of a figure on one side of a comparison. A side is a run, or a group of runs."""
+    """A measured value on one side of a comparison. A side is a run, or a group of runs."""
 
     values: Sequence[float]
-    """The values of the runs in which the figure is known."""
+    """The value in each run of the side. Runs without the value are left out."""
     high: float | None = None
     """The median of the upper bounds of the runs' peaks; None if any upper bound is unknown."""
 
@@ -153,7 +162,7 @@ class Side(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A figure on both sides of a comparison."""
+    """The values of the same kind on both sides of a comparison: in ``base`` and in ``new``."""
 
     figure: Figure
     base: Side
@@ -213,7 +222,7 @@ class Difference(NamedTuple):
 
 
 def find_differences(base: Sequence[Values], new: Sequence[Values]) -> Mapping[str, Difference]:
-    """Return the differences of the figures that both sides have: ``{name: difference}``.
+    """Return the differences of the measured values that both sides have: ``{name: difference}``.
 
     A side is a run, or a group of runs.
     """
@@ -271,11 +280,13 @@ def smallest_p(first: int, second: int) -> float:
 
 
 Code = tuple[str, str]
-"""A function and its file: ``(function, file)``. Both names are the same in every environment. Memory without a stack,
-and memory of a program without Python, has ``(name, "")``."""
+"""A function and its file: ``(function, file)``. The file is shortened to a name that does not depend on the
+environment. Memory without a stack has ``(label, "")``. A program without Python has ``(name of the program, "")``.
+"""
 CodePath = tuple[Code, ...]
-"""A function of the user's own code, and then the library functions that this function called, without lines. If a
-stack has no own code, the path has all functions of the stack."""
+"""A function of the user's own code, and then the library functions that this function called, without line numbers. If
+a stack has no own code, the path has all functions of the stack.
+"""
 _EXPRESSION = ".<locals>.<"
 """The text before the name of a lambda or a comprehension. Their memory counts as memory of the function around
 them."""
@@ -286,46 +297,53 @@ _PLAIN = {
     WITHOUT_STACK[SHARED]: LABELS[SHARED_PAGES],
 }
 _SMALLEST = 0.005
-"""A place in the code with a smaller share of the peak is not compared."""
+"""A function with a smaller share of the peak is not compared."""
 _LEAST_CHANGE = 0.01
 """A change below this share of the larger peak is ignored."""
 _EXPLAINED = 0.7
-"""A place in the code is divided into the places that it calls if these explain this share of the change of memory."""
+"""A function is replaced by the functions that it calls if the calls explain at least this share of the change of
+memory.
+"""
 
 
 class HeldSize(NamedTuple):
-    """The bytes that a place in the code held: the likely size, a lower bound and an upper bound."""
+    """The bytes that a function and its calls held: the likely size, a lower bound and an upper bound."""
 
     size: float = 0.0
     low: float = 0.0
-    """The bytes that certainly belong to the place."""
+    """The bytes that certainly belong to the function and its calls."""
     high: float = 0.0
-    """The most bytes that may belong to the place. Some of these bytes may belong to a caller, or to code that no stack
-    shows.
+    """The most bytes that may belong to the function and its calls. Some of these bytes may belong to a caller, or to
+    code that no stack shows.
     """
     below: float = 0.0
-    """Bytes in calls that no stack shows. Any function that the place calls may own these bytes."""
+    """The bytes that were taken in calls, but no stack shows in which call. Any function that this function calls may
+    own these bytes.
+    """
 
 
 Sizes = Mapping[CodePath, HeldSize]
 
 
 class GrownStack(NamedTuple):
-    """A place in the code, with the bytes that the place held at the RSS peaks of both sides.
+    """A function, with the bytes that the function and its calls held at the RSS peak on both sides of a comparison.
 
     If a side is a group of runs, the bytes are a median.
     """
 
     label: str
     owner: str
-    """The function of the user's own code; equal to ``label`` if there is no such function."""
+    """The label of the user's own function that led to this function; equal to ``label`` if there is no such function.
+    """
     function: str
     file: str
     """The path of the file from the package on; empty for memory without a stack."""
     base: float
     new: float
     is_within_bounds: bool
-    """Whether both sides may have held the same bytes, because some memory is uncertain."""
+    """Whether both sides of the comparison may have held the same number of bytes. This is possible if the owner of
+    some memory is uncertain.
+    """
 
     @property
     def change(self) -> float:
@@ -334,7 +352,10 @@ class GrownStack(NamedTuple):
 
 
 def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
-    """Return the memory of each place in the stacks, without places that held less than 0.5 % of the memory."""
+    """Return the bytes that each function in the stacks held: ``{path: sizes}``.
+
+    Functions that held less than 0.5 % of the memory are left out.
+    """
     parts = [_start_at_own(part) for part in build_up.parts]
     root = tree_of(build_up._replace(parts=parts), by_line=False)
     root.certain = build_up.sum_of(SEEN)
@@ -379,9 +400,9 @@ def _start_at_own(part: Part) -> Part:
 
 
 def _unplaced_in(node: Node) -> int:
-    """Return the bytes in calls of a place that no stack shows.
+    """Return the bytes that were taken in calls of a node's function, but no stack shows in which call.
 
-    These are the certain bytes, without the bytes of the place itself and of the known calls.
+    These are the bytes that certainly belong to the node, without the bytes of the function itself and of known calls.
     """
     in_children = sum(child.certain for child in node.children.values() if child.kind == SEEN)
     return node.certain - node.own_certain - in_children
@@ -396,9 +417,10 @@ def _stable_file(file: str) -> str:
 
 
 def find_grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownStack]:
-    """Return the places in the code with the largest changes of memory, at most ``most`` places, the largest first.
+    """Return the functions with the largest changes of memory, the largest change first; at most ``most`` functions.
 
-    The places do not overlap: if the calls in a place explain the change of the place, the calls stand in its stead.
+    The memory of a function includes its calls. If the calls explain the change, the called functions are returned
+    instead of the caller. No memory is counted twice.
     """
     reference = new[0]
     base = [_rename_scripts(run, reference) for run in base]
@@ -426,15 +448,15 @@ def find_grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[G
 
 
 def _owner_of(path: CodePath) -> CodePath:
-    """Return the path of the function of the user's own code; the whole path if there is no such function."""
+    """Return the first function of a call path if the function is the user's own code, or else the whole path."""
     return path[:1] if is_own(path[0][1]) else path
 
 
 def _medians(runs: Sequence[Sizes], paths: Iterable[CodePath]) -> dict[CodePath, HeldSize]:
-    """Return the median memory of each place over all runs.
+    """Return the median memory of each function over all runs: ``{path: sizes}``.
 
-    In a run without the place, the likely size is 0 bytes. The upper bound is then the memory of the caller in calls
-    that no stack shows.
+    If a run lacks a function, the likely size in this run is 0 bytes. Some calls in the caller of the function were not
+    seen. These calls may include the function, so the upper bound is the memory of these calls.
     """
     completed = [dict(run) for run in runs]
     for run in completed:
@@ -465,7 +487,7 @@ def _rename_scripts(run: Sizes, reference: Sizes) -> Sizes:
     """Rename the user's files to their names in the reference run: a script may have another name in each run.
 
     A function that only this run has is matched to a function of the same name that only the reference has. If several
-    functions have this name, the largest functions are matched first.
+    functions have this name, the functions with the most memory are matched first.
     """
     theirs = _own_by_name(reference, run)
     names = dict[CodePath, CodePath]()
@@ -479,7 +501,10 @@ def _rename_scripts(run: Sizes, reference: Sizes) -> Sizes:
 
 
 def _own_by_name(run: Sizes, other: Sizes) -> defaultdict[str, list[CodePath]]:
-    """Return the user's functions that the other run does not have: ``{name: paths}``, the largest function first."""
+    """Return the user's functions that the other run does not have: ``{name: paths}``.
+
+    In each list of paths, the function with the most memory is first.
+    """
     by_name = defaultdict[str, list[CodePath]](list)
     for path in sorted(run, key=lambda path: -run[path].size):
         function, file = path[-1] if path else ("", "")
@@ -489,9 +514,9 @@ def _own_by_name(run: Sizes, other: Sizes) -> defaultdict[str, list[CodePath]]:
 
 
 def _divide(changes: Mapping[CodePath, GrownStack]) -> Iterator[CodePath]:
-    """Yield the places in the code to report.
+    """Yield the call paths of the functions to report.
 
-    A place is divided into the places that it calls if these explain the change of the memory.
+    A function is replaced by the functions that it calls if the calls explain the change of the memory.
     """
     children = {path: list[CodePath]() for path in changes}
     largest = {path: abs(change.change) for path, change in changes.items()}
@@ -514,7 +539,11 @@ def _divide(changes: Mapping[CodePath, GrownStack]) -> Iterator[CodePath]:
 
 
 def _is_explained(place: GrownStack, parts: Sequence[GrownStack]) -> bool:
-    """Return whether the parts (calls in a place) explain the change of the place, and are at least as certain."""
+    """Return whether the calls in a place in the code explain how the memory of the place changed.
+
+    ``parts`` are the calls. If ``place`` has certainly changed, at least half of the change in ``parts`` must be
+    certain, too. A change is certain unless ``is_within_bounds``.
+    """
     explained = sum(part.change for part in parts)
     changed = sum(abs(part.change) for part in parts)
     unsure = sum(abs(part.change) for part in parts if part.is_within_bounds)

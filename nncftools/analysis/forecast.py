@@ -29,8 +29,9 @@ NO = "does not fit"
 UNSURE = "may not fit"
 _NOTICEABLE = 1.01
 _MATTERS = 1.05
-"""If a line (memory over the number of layers) is not straight and may exceed the highest certain line by this factor,
-the peak is unknown."""
+"""A line is the memory of an operation over the number of layers. If a line is too uncertain for a forecast, but may
+reach this many times the size of the highest reliable line at the full number of layers, the peak is unknown.
+"""
 _WIDE = 0.05
 _VAGUE = 0.12
 _SMALL_ERROR = 24 << 20
@@ -54,13 +55,13 @@ _BYTES_PER_NUMBER = 4
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """The forecast of a figure for the model with all layers: the likely value, a lower bound and an upper bound."""
+    """The forecast of a value for the model with all layers: the likely value, a lower bound and an upper bound."""
 
     value: float
     low: float
     high: float
     is_at_least: bool = False
-    """If true, the figure may be more than ``high``; only ``low`` is certain."""
+    """If true, the value may be more than ``high``; only ``low`` is certain."""
 
     def combine(self, other: Estimate, choose: Callable[[float, float], float]) -> Estimate:
         """Return an estimate whose value and bounds are combined from both estimates.
@@ -78,7 +79,7 @@ class Estimate(msgspec.Struct, frozen=True):
 class Forecast(msgspec.Struct, frozen=True):
     """The needs of the whole model in bytes and seconds.
 
-    A figure is null if the slices (runs with fewer layers) do not show the figure.
+    A value is null if the slices (runs with fewer layers) are not enough to compute the value.
     """
 
     peak: Estimate
@@ -113,11 +114,12 @@ class Result(msgspec.Struct, kw_only=True):
     from_config: bool = False
     """Whether the slices (runs with fewer layers) had random weights."""
     added: list[str] = []
-    """Options that were added to the command of the slices (runs with fewer layers). The program adds these options
-    only for a model as large as the whole model."""
+    """Options that were added to the command of the slices (runs with fewer layers). The exporter uses these options by
+    default, but only for large models, so the slices need the options explicitly.
+    """
     slices: list[Slice] = []
     forecast: Forecast | None = None
-    """The needs of the whole model. Null if the slices are not enough to know them."""
+    """The needs of the whole model. Null if the slices are not enough for a forecast."""
     limit: int | None = None
     """The memory limit in bytes that the option ``--for`` gives; null if there is no limit."""
     fits: str | None = None
@@ -167,7 +169,7 @@ def find_doubtful(used: Sequence[Slice], full: int, layer_parameters: int) -> in
 
 
 def _has_error(winner: Line, full: int, share: float) -> bool:
-    """Return whether the forecast error of a line at all layers is larger than ``share`` of the forecast size."""
+    """Return whether the error of a line at the full number of layers is larger than ``share`` of the forecast size."""
     return winner.error_at(full) > max(winner.at(full) * share, _SMALL_ERROR)
 
 
@@ -175,16 +177,18 @@ class Comparison(NamedTuple):
     """The lines of all operations (memory over the number of layers), compared at the full number of layers."""
 
     lines: list[Line]
-    """The lines that are not above ``winner`` at the full number of layers. Lines that miss the last points are left
-    out."""
+    """The lines that are not above ``winner`` at the full number of layers. Lines that do not go through the last two
+    points are left out.
+    """
     winner: Line
-    """The line that is the highest at the full number of layers, of all lines that are certain."""
+    """The highest line at the full number of layers, of all lines that are reliable enough for a forecast."""
     doubt: Line | None
-    """The line that makes the peak unknown; None if the peak is known. An uncertain line that may be above the winner
-    makes the peak unknown. The same is true of a winner with a large error, and of the line of the whole run if no
-    operation explains the peak."""
+    """The line that makes the peak unknown; None if the peak is known. An unreliable line that may be above ``winner``
+    makes the peak unknown. The same is true of a large error of ``winner``, and of the line of the whole run if no
+    operation explains the peak.
+    """
     is_at_least: bool
-    """Whether the peak of the whole model may be higher than the line ``winner`` at all layers."""
+    """Whether the peak of the whole model may be higher than ``winner`` at the full number of layers."""
 
 
 def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -> Comparison:
@@ -216,10 +220,13 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
 
 
 def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool) -> list[Line]:
-    """Return the lines that are certain enough for a forecast: straight lines, and other lines with a possible slope.
+    """Return the lines that are reliable enough for a forecast.
 
-    A possible slope (bytes per layer) exceeds the slopes of the straight lines by at most a copy of a layer in float32.
-    With ``twice``, a line through only the last two points counts only if two runs agree.
+    A line through all points is reliable. A line through only the last two or three points needs a possible slope
+    (bytes per layer). A possible slope exceeds the steepest line through all points by at most a copy of a layer in
+    float32. (The steepest slope is rounded up to whole copies.) If ``layer_parameters`` (the weights of a layer) is 0,
+    every slope is possible. With ``twice``, a line through only the last two points also needs two runs with the
+    largest number of layers that held the same memory.
     """
     certain = [line for line in found if line.is_straight and not line.is_partial]
     steepest = max((line.slope for line in certain), default=0.0)
@@ -233,7 +240,7 @@ def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool
 
 
 def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
-    """Return the estimate of a figure for the model with all layers.
+    """Return the estimate of a measured value for the model with all layers.
 
     The more layers the model has beyond the measured points, the larger is the error.
     """
@@ -285,9 +292,10 @@ def _estimate_known(used: Sequence[Slice], sizes: Sequence[float | None], full: 
 
 
 def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate:
-    """Return the peak of the whole model: the highest line at all layers.
+    """Return the peak of the whole model: the size of ``compared.winner`` at ``full`` layers.
 
-    The upper bound includes bytes of files that the kernel dropped during the runs because memory was short.
+    ``full`` is the number of layers of the whole model. The upper bound includes bytes of files that the kernel dropped
+    during the runs because memory was short.
     """
     peak = estimate(compared.winner, full)
     dropped = max(part.refaults * full / part.layers for part in used)
@@ -296,9 +304,11 @@ def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate
 
 
 def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estimate:
-    """Return the floor of the whole model (memory that the kernel cannot drop).
+    """Return the floor of the whole model: the memory that the kernel cannot drop.
 
-    The floor is the highest line of an operation, plus the memory of the run outside this operation.
+    The floor is the largest floor of an operation at ``full`` layers, plus the memory of the run outside this
+    operation. ``full`` is the number of layers of the whole model. ``layer_parameters`` is the number of weights of a
+    layer; 0 if unknown.
     """
     of_run = line_of_runs(used, [part.floor for part in used])
     found = draw_lines(used, (FLOOR,))
@@ -321,10 +331,10 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
 
 
 def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None, str]:
-    """Return from how many layers on the winner has the peak, and the operation with the peak below this number.
+    """Return the number of layers from which on ``compared.winner`` has the peak, and the name of another operation.
 
-    The winner is the highest line at all layers. The result is ``(None, "")`` if the winner has the peak already with
-    ``least`` layers.
+    The other operation has the peak if the model has fewer layers. The result is ``(None, "")`` if ``winner`` has
+    the peak with every number of layers from ``least`` to ``full``.
     """
     winner = compared.winner
     for count in range(full, least - 1, -1):
@@ -337,7 +347,8 @@ def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None,
 def judged(known: Forecast, limit: int) -> str:
     """Return the verdict on a memory limit.
 
-    If the limit is between the floor (the least memory) and the comfortable amount, the run fits slowly.
+    The floor is memory that the kernel cannot drop. The comfortable amount is enough to read no file twice. If the
+    limit is between these two amounts, the run fits slowly.
     """
     if limit < known.floor.low:
         return NO
@@ -347,7 +358,10 @@ def judged(known: Forecast, limit: int) -> str:
 
 
 def most_of_floor(known: Forecast) -> float:
-    """Return the upper bound of the floor (the least memory). The result is never above the upper bound of the peak."""
+    """Return the upper bound of the floor (the memory that the kernel cannot drop).
+
+    The result is never above the upper bound of the peak.
+    """
     return known.peak.high if known.floor.is_at_least else known.floor.high
 
 

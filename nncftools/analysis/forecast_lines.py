@@ -44,7 +44,7 @@ than this."""
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """The memory of an operation in a slice (a run with only some of the layers), in bytes.
 
-    A figure is null if the figure is not certain.
+    A size is null if the size is not certain.
     """
 
     operation: str
@@ -55,11 +55,12 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     peak: float | None = None
     end: float | None = None
     floor: float | None = None
-    """The largest anonymous and shared memory in the operation's samples."""
+    """The most memory during the operation that the kernel cannot drop (anonymous and shared memory). Null if unknown.
+    """
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """A run of the model with only some of the layers. Figures are bytes and seconds; null means unknown."""
+    """A run of the model with only some of the layers. Sizes are bytes, times are seconds, and null means unknown."""
 
     layers: int
     session: str
@@ -78,20 +79,22 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 class Line(NamedTuple):
-    """The memory of an operation as a line over the number of layers."""
+    """The memory of an operation as a line over the number of layers: ``base + slope * layers`` bytes."""
 
     layers: Sequence[int]
     sizes: Sequence[float]
     slope: float
-    """Bytes per layer."""
+    """The rise of the line in bytes per layer."""
     base: float
-    """The slope of the line in bytes per layer."""
+    """The bytes of the line at 0 layers."""
     operation: str = ""
     """The name of the operation; empty for the whole run."""
     what: str = "peak"
     """The memory that the line describes: ``start``, ``peak``, ``end`` or ``floor``."""
     steepest: float = 0.0
-    """The largest slope between two neighbouring points; 0 if the line is straight."""
+    """The largest slope between two neighbouring points in bytes per layer. Only computed if ``is_straight`` is false;
+    otherwise 0.
+    """
     is_straight: bool = True
     """Whether all points, or at least the last three points, are on the line."""
     is_partial: bool = False
@@ -136,10 +139,10 @@ class Line(NamedTuple):
         return max(self.at(layers), *self.sizes)
 
     def limit_at(self, layers: int) -> float:
-        """Return a limit for the most bytes of the operation at a number of layers.
+        """Return an upper bound for the memory of the operation in bytes, at a number of layers.
 
-        From the last point on, memory is assumed to rise as steeply as between any two points. The difference between
-        runs with the same number of layers is added.
+        If the points are not on a line, memory is assumed to rise after the last point with the slope ``steepest``. The
+        difference between runs with the same number of layers is added.
         """
         rise = self.steepest * (layers - self.layers[-1])
         return max(self.highest_at(layers), self.sizes[-1] + rise) + self.apart
@@ -148,7 +151,7 @@ class Line(NamedTuple):
 def measure_points(session: Session) -> list[Point]:
     """Return the memory of the operations of a slice, and of the times between operations.
 
-    A figure that is not certain is None.
+    A size that is not certain is None.
     """
     outer: list[str] = []
     places: Counter[str] = Counter()
@@ -184,10 +187,10 @@ def measure_points(session: Session) -> list[Point]:
 
 
 def _find_floor(operation: Operation, peak: float | None) -> float | None:
-    """Return the largest memory of an operation that the kernel cannot drop; None if there were too few samples.
+    """Return the largest amount of memory that the kernel could not drop during an operation, in bytes.
 
-    Between two samples, the peak minus all pages of files is a lower bound, because the amount of these pages hardly
-    changes.
+    None if there were too few samples. ``peak`` is the RSS peak of the operation in bytes; None if unknown. Between two
+    samples, the peak minus all pages of files is a lower bound, because the amount of these pages hardly changes.
     """
     anon = operation.of("anon").peak_low
     if anon is None or operation.duration_s < _LEAST_S:
@@ -214,9 +217,9 @@ def _find_certain_peak(operation: Operation) -> float | None:
 
 
 def line_of_runs(slices: Sequence[Slice], sizes: Sequence[float]) -> Line:
-    """Return the line of a figure over the number of layers.
+    """Return the line of a measured value over the number of layers.
 
-    ``sizes`` has the figure of each slice (a run with only some of the layers). If runs with the same number of layers
+    ``sizes`` has the value of each slice (a run with only some of the layers). If runs with the same number of layers
     agree, their mean counts. If they differ, the run that makes the line straightest counts.
     """
     runs: dict[int, list[float]] = defaultdict(list)
@@ -270,7 +273,8 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
 def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> list[Line]:
     """Return the lines of the operations that all slices have.
 
-    ``levels`` are the memory figures that get a line: ``start``, ``peak``, ``end`` or ``floor``.
+    ``levels`` are the kinds of memory that get a line: ``start``, ``peak`` and ``end`` (RSS at the start, peak and end
+    of the operation), or ``floor`` (memory that the kernel cannot drop).
     """
     first, *others = [Counter(point.operation for point in part.points) for part in slices]
     varying: set[str] = set()
@@ -286,7 +290,9 @@ def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> lis
 
 
 def _sizes(part: Slice, varying: set[str]) -> Mapping[tuple[str, str], float]:
-    """Return the sizes in a slice: ``{(operation, level): bytes}``. The level is start, peak, end or floor.
+    """Return the memory in a slice: ``{(operation, kind): bytes}``.
+
+    The kind is ``start``, ``peak``, ``end`` or ``floor``.
 
     Each call of an operation has its own sizes. Only the operations in ``varying``, whose number of calls differs
     between the slices, have the largest size of their calls.

@@ -1,12 +1,12 @@
 """Finds the code that holds the memory of a build-up: the tree of frames, the largest places, and rows to show.
 
-A build-up is the memory at a moment, divided by owner. Every output that shows code is a view of the tree. A frame is a
-function at a line, so two lines of a function are two places. Memory without a stack, and memory of a program without
-Python, have nodes next to the outermost frames.
+A build-up is the memory at a moment: the bytes that each stack, or each program without Python, took. Every output that
+shows code is a view of the tree. A frame is a function at a line, so two lines of a function are two places in the
+code. Memory without a stack, and memory of a program without Python, have nodes next to the outermost frames.
 
-The rows sum to the whole memory. A row is the innermost frame of the user's own code. If a program has no own code, the
-rows are frames of libraries. All imports share a row, and all pages that forked copies share have another row. The last
-row is everything else.
+A row of the table of memory is the innermost frame of the user's own code. If a program has no own code, the rows are
+frames of libraries. All imports share a row, and all pages that forked copies share have another row. The last row is
+everything else. The rows sum to the whole memory.
 """
 
 from __future__ import annotations
@@ -55,46 +55,57 @@ from nncftools.session.model import Frame, SessionData, Snapshots
 _SMALL = 0.05
 """A part of the memory with a smaller share of the peak is not shown by name, so at most 20 parts have names."""
 _HALF = 0.5
-"""A place in the code is divided into the calls in this place if the calls hold this share of the memory. The calls say
-more than the place."""
+"""A place in the code is replaced by the calls that the place makes if these calls hold at least this share of the
+memory of the place. The calls tell more about the memory.
+"""
 _LEAST_DOUBT = 16 << 20
-"""If fewer bytes of a place may have been freed, ``or_later`` does not name a later function."""
+"""If fewer bytes of a place in the code may have been freed, the output does not name another function that may hold
+memory instead of this place.
+"""
 
 WITHOUT_STACK = {NOT_SEEN: "not seen", SHARED: "shared with the parent"}
-"""Names of memory without a stack."""
+"""Names of memory without a stack: ``{kind: name}``."""
 
 
 @dataclass(eq=False)
 class Node:
-    """A frame at a place in the tree, with the bytes that the frame and all inner calls took."""
+    """A node in the tree of calls: a frame, with the bytes that the frame and all inner calls took."""
 
     frame: Frame | None = None
     """The frame; None for the root, for a program, and for memory without a stack."""
     parent: Node | None = None
     kind: str = SEEN
-    """The kind of owner, as in ``Part.kind``."""
+    """``seen``: the node is a frame. ``program``: the node is a program without Python. ``not_seen``: no stack was
+    seen. ``shared``: memory that a forked copy may share with the parent.
+    """
     program: str = ""
     """The name of a program without Python."""
     processes: set[int | None] = field(default_factory=set)
-    """The ``id`` of each process that took memory at this place."""
+    """The ``id`` of each process that took memory in this frame. None stands for a process that the session does not
+    list.
+    """
     size: int = 0
     certain: int = 0
-    """The part of ``size`` that certainly belongs to this place."""
+    """The bytes of ``size`` that certainly belong to this frame and the calls in this frame."""
     own: int = 0
-    """The part of ``size`` that this place took itself, not in a call."""
+    """The bytes of ``size`` that this frame took itself, not in the functions that it called."""
     own_certain: int = 0
     file_size: int = 0
-    """The part of ``size`` in pages of mapped files or of shared memory."""
+    """The bytes of ``size`` in pages of mapped files or of shared memory."""
     levels: Counter[tuple[bool, Memory, int]] = field(default_factory=Counter)
-    """The bytes by certainty, kind of memory and age: ``{(is_uncertain, memory, epoch): bytes}``. The first ``epoch``
-    falls of this kind of memory were earlier. Any later fall may have freed the bytes."""
+    """The bytes by certainty, kind of memory and age: ``{(is_uncertain, memory, epoch): bytes}``. ``epoch`` is the
+    number of times that the process had freed memory of this kind before the bytes were taken. Any later fall of memory
+    may have freed the bytes.
+    """
     doubt: int = 0
-    """The bytes that may have been freed. No reading shows which function lost memory. If this function did, functions
-    that ran later hold these bytes instead."""
+    """The bytes of ``size`` that may have been freed. A process freed memory, but no reading shows which memory. If the
+    memory of this node was freed, functions that ran later hold these bytes.
+    """
     later: Counter[Stack] = field(default_factory=Counter)
-    """The later functions that may hold the bytes in ``doubt`` instead: ``{own functions of a stack: bytes}``."""
+    """The functions that ran after the code of this node, and that may hold the bytes of the field ``doubt``:
+    ``{the user's own functions in a stack: bytes}``."""
     label: str = ""
-    """The name of a node without a frame, or of a place from ``held_by``."""
+    """The name to show for a node without a frame, or for a result of ``held_by``. Empty for all other nodes."""
     children: dict[Hashable, Node] = field(default_factory=dict)
 
     @property
@@ -115,10 +126,11 @@ class Node:
 
     @property
     def or_later(self) -> str:
-        """The function that ran later and may hold most of this memory instead, such as ``b.py convert``.
+        """A function that ran after the code of this node and may hold most of its memory, such as ``b.py convert``.
 
-        Empty if there is none. If several functions called each other, the first function that is not in this stack is
-        named.
+        The memory of this node may have been freed, and the memory of the later function may remain. Empty if there is
+        no such function. If several functions called each other, the outermost function that is not in the stack of
+        this node is named.
         """
         functions = own_functions(self.stack)
         sizes = Counter[Stack]()
@@ -141,7 +153,7 @@ class Node:
 def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
     """Return the root of the tree. Frames that only pass calls on are left out.
 
-    If ``by_line`` is false, all lines of a function are the same place. A program is then a single place, even if
+    If ``by_line`` is false, all lines of a function are the same node. A program is then a single node, even if
     different code started the program.
     """
     root = Node(size=build_up.size)
@@ -189,11 +201,11 @@ def _find_path(part: Part, *, by_line: bool) -> Iterator[tuple[int, Frame | None
 
 
 def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line: bool) -> None:
-    """Put memory in doubt that may have been freed.
+    """Count the bytes of each node that may have been freed: add the bytes to ``Node.doubt``.
 
-    A process freed memory, but no reading shows the freed addresses. The newest parts are assumed to be freed, but
-    older memory may have been freed instead. At each place, the bytes in doubt are at most the bytes of the fall that
-    exceed the freed parts of this place.
+    A process freed memory, but no reading shows the freed addresses. ``freed`` lists each fall of memory, with the
+    parts that were taken last. These parts are assumed to be freed, but older memory may have been freed instead. For
+    each node, ``doubt`` grows by at most the bytes of the fall, minus the bytes of these parts that belong to the node.
     """
     nodes = [root]
     for node in nodes:
@@ -218,9 +230,12 @@ def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line:
 
 
 def _put_in_doubt(node: Node, memory: Memory, epoch: int, limit: int) -> bool:
-    """Put up to ``limit`` bytes in doubt that are older than a fall, certain bytes first.
+    """Add up to ``limit`` bytes that a fall of memory may have freed to ``node.doubt``.
 
     Return whether there were such bytes.
+
+    ``epoch`` is the index of the fall. Only bytes that were taken before the fall are added, first the bytes that
+    certainly belong to the node.
     """
     remaining = limit
     for level in sorted(node.levels, key=itemgetter(0)):
@@ -236,7 +251,10 @@ def _put_in_doubt(node: Node, memory: Memory, epoch: int, limit: int) -> bool:
 
 
 def held_by(root: Node, most: int = 20) -> list[Node]:
-    """Return the ``most`` places and programs with the most memory, the largest first. All labels are different."""
+    """Return the places in the code and the programs that hold the most memory, the largest first.
+
+    The result has at most ``most`` nodes. All labels are different.
+    """
     large = _find_holders(root)[:most]
     stacks = [node.stack for node in large if node.frame is not None]
     labels = iter(place_labels(stacks, is_short=True))
@@ -248,13 +266,13 @@ def held_by(root: Node, most: int = 20) -> list[Node]:
 
 
 def _find_holders(root: Node) -> list[Node]:
-    """Return places in the code that do not overlap.
+    """Return the places in the code (a function at a line) and the programs that hold the memory, without overlap.
 
-    A place is divided into the calls in this place if large calls hold half of the memory. A place in a library is
-    divided only if the calls also hold half of the certain memory. The entry point of a program says nothing, and is
-    divided even if the calls are less certain. If lines of a function only call the holders of the memory, these lines
-    are joined. The lines of an imported module are joined, too. If programs without Python hold half of the memory,
-    they are first.
+    A place is replaced by the calls that the place makes if large calls hold half of the memory of the place. A place
+    in a library is replaced only if the calls also hold half of the bytes that certainly belong to the place. The entry
+    point of a program does not tell what took the memory, and is replaced even if the calls are less certain. If lines
+    of a function took less than half of their memory themselves, these lines are joined. The lines of an imported
+    module are joined, too. If programs without Python hold half of all memory, they are first.
     """
     least = max(1.0, root.size * _SMALL)
     large: list[Node] = []
@@ -278,7 +296,7 @@ def _find_holders(root: Node) -> list[Node]:
 
 
 def _own_part(node: Node, parts: Iterable[Node]) -> Node:
-    """Return a place with only the memory that the place took itself."""
+    """Return a copy of a node without the memory of the calls that its code made. ``parts`` are the large calls."""
     own_files = node.file_size - sum(part.file_size for part in parts)
     own_files = min(max(0, own_files), node.own)
     doubt = node.doubt - (node.size - node.own)  # all other memory may be in doubt
@@ -317,11 +335,11 @@ def _join_lines(lines: Sequence[Node]) -> Node:
 
 
 def _find_parts(node: Node, least: float) -> Iterator[Node]:
-    """Yield the calls in a place that hold at least ``least`` bytes.
+    """Yield the calls in the code of a node that hold at least ``least`` bytes.
 
-    Small lines of a function are joined, and count if they are large together. Small lines of a script are not joined,
-    because there is no function to name. The import of a module is not divided into the module's own code, only into
-    imports of other modules.
+    Lines of a function that hold fewer bytes are joined, and yielded if they hold enough bytes together. Lines of a
+    script are not joined, because there is no function to name. The import of a module is divided into the code of
+    other packages, not into code of the same package or of the standard library.
     """
     parts = list(node.children.values())
     if node.frame is not None and module_of(node.frame):
@@ -368,21 +386,25 @@ class Holder(NamedTuple):
     """A row of a table of memory: a name and bytes."""
 
     label: str
-    """The name of the row in every output."""
+    """The name of this row of the table. The name is the same in every output format."""
     size: int
     certain: int
-    """The part of ``size`` that certainly belongs to this row."""
+    """The bytes of ``size`` that certainly belong to this row."""
     kind: str = CODE
     source: str = ""
     """The source code of the line; empty if unknown."""
     parts: Sequence[tuple[str, int]] = ()
-    """Names and bytes of the largest parts, if the row is not code."""
+    """The largest parts of a row that is neither a place in the code nor a program, such as the packages of all
+    imports: ``[(name, bytes)]``. Empty for other rows.
+    """
     stack: Stack = ()
     """The stack with the most memory of the row, the outermost frame first."""
     program: str = ""
     """The name of a program without Python."""
     or_later: str = ""
-    """The function that ran later and may hold most of this memory instead; empty if there is none."""
+    """A function that ran after the code of this row and may hold most of its memory; empty if there is no such
+    function. The memory of this row may have been freed, and the memory of the later function may remain.
+    """
 
     @property
     def is_code(self) -> bool:
@@ -391,16 +413,19 @@ class Holder(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """All rows of a build-up (the memory at a moment, divided by owner)."""
+    """All rows of a table of memory: the bytes that each stack or program took up to a moment."""
 
     rows: list[Holder]
     others: Counter[str]
-    """The bytes without a row, by name."""
+    """The bytes that have no separate row in the table: ``{name: bytes}``."""
     size: int
 
 
 def peak_holders(session: Session, most: int = _MOST) -> list[Holder]:
-    """Return the rows for the RSS peak, as ``holders`` does; empty if there are no stacks."""
+    """Return the rows of the table of memory at the RSS peak; empty if there are no stacks.
+
+    The result has at most ``most`` rows, the largest first, and a row for everything else.
+    """
     rows = session.once(_rows_of_peak)
     return [] if rows is None else _add_rest(rows, most)
 
@@ -411,7 +436,10 @@ def _rows_of_peak(session: Session) -> _Rows | None:
 
 
 def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[Holder]:
-    """Return at most ``most`` rows, the largest first, and a row for everything else. The rows sum to all memory."""
+    """Return the rows of the table of memory: at most ``most`` rows, the largest first, and a row for everything else.
+
+    The rows sum to all memory.
+    """
     return _add_rest(_make_rows(build_up, session), most)
 
 
@@ -530,7 +558,10 @@ def _make_code_rows(build_up: BuildUp, code: Sequence[Part], session: SessionDat
 
 
 def _add_rest(every: _Rows, most: int) -> list[Holder]:
-    """Return the first rows and a row for everything else. The largest row of code is always among the first rows."""
+    """Return at most ``most`` rows, the largest first, and a row for everything else.
+
+    The largest row for a place in the code or a program is always among these rows.
+    """
     rows = list(every.rows)
     others = Counter(every.others)
     rest = every.size - sum(row.size for row in rows)
