@@ -48,7 +48,7 @@ _LONGEST = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """A limit. If ``above`` is true, a figure above the limit fails; otherwise, a figure below the limit fails."""
+    """A limit. If ``above`` is true, a value above the limit fails; otherwise, a value below the limit fails."""
 
     text: str
     figure: Figure
@@ -120,10 +120,10 @@ def parse_gate(text: str) -> Gate:
 
 
 def _split_device(metric: str, after_at: str | None) -> tuple[str, str | None]:
-    """Return the name of the figure, and the name of the operation (None if the gate has no operation).
+    """Return the name of the measured value, and the name of the operation (None if the gate has no operation).
 
     ``after_at`` is the text after the first ``@``; None if there is no ``@``. If every device has a value of the
-    metric, this text begins with the device, and the name of the figure is ``METRIC@DEVICE``.
+    metric, this text begins with the device, and the first returned name is ``METRIC@DEVICE``.
     """
     declared = metrics.of(metric.removeprefix("peak_"))
     if after_at is None or declared is None or declared.scope != metrics.DEVICE:
@@ -175,7 +175,7 @@ def _find_calls(operation: str | None, runs: Iterable[Run]) -> list[Operation]:
 
 
 def _read_figures(operation: str | None, runs: Iterable[Run]) -> dict[str, list[float]]:
-    """Return the values of each figure in the runs: ``{name: values}``.
+    """Return the values of each metric in the runs: ``{name: values}``.
 
     If ``operation`` is given, the values are of the operations that match this name. Otherwise, the values are of the
     whole runs.

@@ -51,11 +51,11 @@ class PeakCandidate(NamedTuple):
     level: int
     """The size in bytes that memory certainly reached."""
     likely: int
-    """The size in bytes that memory probably reached. Never below ``level``."""
+    """The size in bytes that memory probably reached. Never below ``level``, the size that memory certainly reached."""
     from_s: float | None
     to_s: float | None
     process: int | None = None
-    """The ``id`` of the process whose high-water mark proves ``level``. None for any other proof, such as a sample of
+    """The ``id`` of the process whose high-water mark proves the size. None for any other proof, such as a sample of
     the whole process tree."""
 
 
@@ -145,7 +145,7 @@ def _merge_peaks(name: str, samples: Samples, ranks: Sequence[RankRun]) -> Peak:
 
 
 def is_once_per_machine(name: str) -> bool:
-    """Return whether a metric belongs to the machine, so that the figure is equal for all ranks of the machine."""
+    """Return whether a metric belongs to the machine, so that the value is equal for all ranks of the machine."""
     metric = metric_of(name)
     return metric is not None and metric.merging == ONCE_PER_MACHINE
 
@@ -566,7 +566,7 @@ class Column:
         return Figures(start, end, Bracket(highest, None, at_s, at_s))
 
     def level_at(self, at_s: float) -> tuple[float | None, bool]:
-        """Return the value of a gauge at a moment, and whether the samples around the moment differ.
+        """Return the value of the metric at a moment, and whether the samples around the moment differ.
 
         If a mark (start or end of an operation) at this moment triggered a sample, the value is from this sample.
         Otherwise, the value is from the last sample before.

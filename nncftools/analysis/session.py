@@ -62,9 +62,8 @@ class _Running:
 def _find_parallel(operations: Sequence[Operation]) -> None:
     """Set ``is_parallel`` of operations, which are sorted by start.
 
-    Two operations are parallel if they run in the same process at the same time, and neither encloses the other. If
-    several calls were joined into an operation, the operation is left out, because start and end do not say when the
-    calls ran.
+    Two operations are parallel if they run in the same process at the same time, and neither encloses the other. If an
+    operation combines several calls, the operation is left out, because start and end do not say when the calls ran.
     """
     processes: dict[int, _Running] = {}
     for operation in operations:
@@ -403,7 +402,7 @@ def read_allocator(mark: Mark, end_s: float, device: str) -> Figures | None:
 
 
 def add_allocator(figures: Figures, allocator: Figures | None) -> Figures:
-    """Return a device's figures, raised to the figures of torch's allocator: the process used at least as much."""
+    """Return a device's values, raised to the values of torch's allocator: the process used at least as much."""
     if allocator is None or allocator.peak is None or not allocator.peak.low:
         return figures
     least = allocator.peak
