@@ -1,9 +1,11 @@
 """Parses and judges gates, which are limits that a run must keep: ``peak_rss>+5%`` fails if the peak rose by more.
 
-A gate begins with METRIC[@OPERATION], or with METRIC@DEVICE[@OPERATION] for a figure of a device. OPERATION is the name
-of an operation, or a function that the operation called, also with arguments: ``compress_weights(INT4_SYM)``. Then
-follow ``>`` or ``<``, an optional sign, a number and an optional unit. With a sign, the limit applies to the change
-against BASE, in per cent or in the unit of the metric. Without a sign, the limit applies to the figure of NEW.
+A gate begins with METRIC[@OPERATION]. If every device (such as a GPU) has a value of the metric, the gate begins with
+METRIC@DEVICE[@OPERATION]. OPERATION is the name of an operation or of a called function, also with arguments:
+``compress_weights(INT4_SYM)``. Then follow ``>`` or ``<``, an optional sign, a number and an optional unit.
+
+BASE is the earlier run, and NEW is the run to judge. With a sign, the limit applies to the change from BASE to NEW, in
+per cent or in the unit of the metric. Without a sign, the limit applies to the value in NEW.
 """
 
 from __future__ import annotations
@@ -46,19 +48,20 @@ _LONGEST = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """A limit. If ``above`` is true, a figure above the limit fails; otherwise, a figure below the limit fails."""
+    """A limit. If ``above`` is true, a value above the limit fails; otherwise, a value below the limit fails."""
 
     text: str
     figure: Figure
     operation: str | None
     above: bool
     limit: Fraction
-    """The limit with the sign, in bytes, seconds or per cent."""
+    """The number of the gate with the plus or minus sign. Memory is in bytes, time in seconds, a percentage in per
+    cent."""
     relative: bool
-    """Whether the limit applies to the change against BASE."""
+    """Whether the limit applies to the change from BASE (the earlier run) to NEW."""
     percent: bool
     unit: MemoryUnit | None = None
-    """The unit of a limit in memory. Texts about the gate use the same unit."""
+    """The unit of a memory limit; None if the limit has no memory unit. Texts about the gate use the same unit."""
 
     def fails(self, base: float, new: float) -> bool:
         """Return whether ``new`` is beyond the limit. The comparison is exact, even at the limit itself."""
@@ -72,12 +75,12 @@ class Gate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a gate."""
+    """The result of a gate: passed or failed."""
 
     gate: Gate
     passed: bool
     measured: str
-    """The measured figures as a text."""
+    """The measured values, as a text for users."""
 
 
 def parse_gate(text: str) -> Gate:
@@ -116,20 +119,24 @@ def parse_gate(text: str) -> Gate:
     )
 
 
-def _split_device(metric: str, rest: str | None) -> tuple[str, str | None]:
-    """Return the names of the figure and the operation. For a metric per device, the figure is ``METRIC@DEVICE``."""
+def _split_device(metric: str, after_at: str | None) -> tuple[str, str | None]:
+    """Return the name of the measured value, and the name of the operation (None if the gate has no operation).
+
+    ``after_at`` is the text after the first ``@``; None if there is no ``@``. If every device has a value of the
+    metric, this text begins with the device, and the first returned name is ``METRIC@DEVICE``.
+    """
     declared = metrics.of(metric.removeprefix("peak_"))
-    if rest is None or declared is None or declared.scope != metrics.DEVICE:
-        return metric, rest
-    device, at, operation = rest.partition("@")
+    if after_at is None or declared is None or declared.scope != metrics.DEVICE:
+        return metric, after_at
+    device, at, operation = after_at.partition("@")
     return f"{metric}@{device.strip()}", operation if at else None
 
 
 def judge_gate(gate: Gate, comparison: Comparison) -> Verdict:
     """Return the verdict of a gate.
 
-    For groups, a limit on the change applies to the medians, and an absolute limit applies to every run of NEW. Raises
-    UsageError if a needed figure is unknown.
+    If BASE and NEW are groups of runs, a limit on the change applies to the medians, and an absolute limit applies to
+    every run of NEW. Raises UsageError if a needed value is unknown.
     """
     groups = [comparison.base, comparison.new] if gate.relative else [comparison.new]
     calls = [_find_calls(gate.operation, runs) for runs in groups]
@@ -168,7 +175,7 @@ def _find_calls(operation: str | None, runs: Iterable[Run]) -> list[Operation]:
 
 
 def _read_figures(operation: str | None, runs: Iterable[Run]) -> dict[str, list[float]]:
-    """Return the values of each figure in the runs: ``{name: values}``.
+    """Return the values of each metric in the runs: ``{name: values}``.
 
     If ``operation`` is given, the values are of the operations that match this name. Otherwise, the values are of the
     whole runs.
@@ -182,10 +189,10 @@ def _read_figures(operation: str | None, runs: Iterable[Run]) -> dict[str, list[
 
 
 def selected(operation: str, calls: Mapping[str, Operation]) -> list[Operation]:
-    """Return all operations with this name. If there are none, return all operations that called this function.
+    """Return all operations with this name. If there are none, return all calls of the function with this name.
 
     ``Export (2)`` is the second operation with this name, and ``compress_weights (2)`` is the second call of this
-    function. ``compress_weights(INT4_SYM, awq)`` means all calls that have these arguments, and perhaps others.
+    function. ``compress_weights(INT4_SYM, awq)`` means all calls that have at least these arguments.
     """
     named = [call for call in calls.values() if call.name == operation]
     if named:
@@ -237,9 +244,9 @@ def _no_operation(gate: Gate, groups: Sequence[Sequence[Run]], where: str) -> Us
 
 
 def _writer_for(gate: Gate, smallest: float) -> Callable[[float], str]:
-    """Return a function that writes figures of a gate in the unit of the limit.
+    """Return a function that writes values of a gate in the unit of the limit.
 
-    If the limit has no unit, the unit fits the smallest figure.
+    If the limit has no unit, the unit fits the smallest value.
     """
     if gate.figure.unit != "B":
         return lambda value: text_of(value, gate.figure.unit)

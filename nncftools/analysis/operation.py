@@ -1,4 +1,4 @@
-"""Operations of a run with their figures, and the operation that has the RSS peak of the run.
+"""Operations of a run with the memory and CPU time of each, and the operation that has the RSS peak of the run.
 
 ``combine_calls`` makes a single operation of several calls, and ``place_of`` finds the operation with the peak.
 """
@@ -54,17 +54,17 @@ def _fold(text: str) -> str:
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """The smallest, median and largest value of a figure over several calls, in bytes or seconds."""
+    """The smallest, median and largest value over several calls: RSS peaks in bytes, or durations in seconds."""
 
     least: float
     median: float
     largest: float
     call: int
-    """Number of the call with the largest figure, from 1."""
+    """Number of the call with the largest value, from 1."""
 
 
 def _measure_spread(values: Sequence[float | None]) -> Spread | None:
-    """Return the spread of the values of a figure; None if any value is unknown."""
+    """Return the smallest, median and largest of the values of all calls; None if any value is unknown."""
     known = [round(value, 6) for value in values if value is not None]
     if len(known) < len(values):
         return None
@@ -75,7 +75,7 @@ def _measure_spread(values: Sequence[float | None]) -> Spread | None:
 
 
 class _FigureOf:
-    """A property of an operation: a figure (such as ``start``) of a column (such as ``rss``)."""
+    """A property of an operation: a value (such as ``start``) of a metric (such as ``rss``)."""
 
     def __init__(self, column: str, figure: str) -> None:
         self._column = column
@@ -87,7 +87,7 @@ class _FigureOf:
 
 
 class Operation(Mark, eq=False, kw_only=True):
-    """An operation with end and figures. Units are bytes and seconds; None is unknown.
+    """An operation with the end and the measured values. Units are bytes and seconds; None is unknown.
 
     Operations are compared by identity, not by name. An operation inside another operation has a greater depth.
     """
@@ -102,14 +102,14 @@ class Operation(Mark, eq=False, kw_only=True):
     is_parallel: bool = False
     """Whether another operation of the process ran at the same time, neither inside nor around this operation.
 
-    The figures of a parallel operation include all parallel operations.
+    The values of a parallel operation include all parallel operations.
     """
     process: int | None = None
     """The ``id`` of the process that performed the operation."""
     cores_s: float | None = None
     """The seconds over which ``cpu_s`` was measured; None for the whole duration."""
     figures: Mapping[str, Figures] = msgspec.field(default_factory=dict)
-    """Figures by column; ``cpu`` is the sum of user and system time."""
+    """``{metric: values during the operation}``. The metric ``cpu`` is the sum of user and system time."""
     rates: Mapping[str, float | None] = msgspec.field(default_factory=dict)
     """The highest rate per second over 0.2 s: ``{counter: rate}``. None if the operation is shorter."""
 
@@ -126,7 +126,10 @@ class Operation(Mark, eq=False, kw_only=True):
         return self.start_s < end_s and self.end_s > start_s
 
     def of(self, column: str) -> Figures:
-        """Return the figures of a column. If the column was not recorded, all figures are unknown."""
+        """Return the values of a metric during the operation: start, end, peak and growth.
+
+        If the metric was not recorded, all values are unknown.
+        """
         return self.figures.get(column, UNKNOWN)
 
     rss_start = _FigureOf(RSS, "start")
@@ -136,7 +139,7 @@ class Operation(Mark, eq=False, kw_only=True):
     rss_peak = _FigureOf(RSS, "peak_low")
     """The lower bound of the RSS peak during the operation; None if there was no sample."""
     delta = _FigureOf(RSS, "delta")
-    """The growth of RSS in bytes."""
+    """RSS at the end minus RSS at the start, in bytes. Negative if memory was freed."""
     cpu_s = _FigureOf(CPU, "spent")
     """CPU seconds of all processes during the operation."""
     read_bytes = _FigureOf("read_bytes", "spent")
@@ -170,7 +173,7 @@ class Operation(Mark, eq=False, kw_only=True):
     def in_calls_s(self) -> float:
         """Seconds from start to end.
 
-        If several calls were joined into this operation, the time between the calls is left out.
+        If this operation combines several calls, the time between the calls is left out.
         """
         return self.duration_s if self.total_s is None else self.total_s
 
@@ -181,9 +184,10 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def spreads(self) -> Mapping[str, Spread | None]:
-        """The spreads of duration and RSS peak over the calls: ``{"duration": spread, "peak": spread}``.
+        """The spreads (smallest, median and largest value) over the calls: ``{"duration": spread, "peak": spread}``.
 
-        A spread is None if a value is unknown. Empty if not all calls were recorded separately.
+        ``peak`` is the RSS peak. A spread is None if a value is unknown. Empty if not all calls were recorded
+        separately.
         """
         calls = self.calls
         if len(calls) < self.count or not calls:
@@ -205,9 +209,9 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def cpu_average(self) -> float | None:
-        """The average number of busy cores. For joined calls, only the time in calls counts.
+        """The average number of busy cores; None if unknown, or if measured over less than 0.2 s.
 
-        None if this time is less than 0.2 s.
+        If this operation combines several calls, only the time in the calls counts.
         """
         over_s = self.busy_s
         if self.cores_s is None and self.total_s is not None and self.total_s < over_s * 0.9:
@@ -240,9 +244,11 @@ class LazyMapping(Mapping[str, _Value]):
 
 
 def combine_calls(group: Sequence[Operation]) -> Operation:
-    """Combine several calls to a single operation, from the first start to the last end, with the sum of their figures.
+    """Combine several calls into a single operation, from the first start to the last end.
 
-    If some calls ran at the same time, the sum is unknown, because the figures of each call include all parallel calls.
+    The peak is the largest peak of the calls. For a counter (such as CPU time), the growths in the calls are added up.
+    If some calls ran at the same time, this sum is unknown, because the growth in each call includes all parallel
+    calls.
     """
     if len(group) == 1:
         return group[0]
@@ -321,12 +327,13 @@ class PeakPlace(NamedTuple):
     nearest: Operation | None = None
     """The nearest operation if the peak was just outside all operations."""
     rivals: Sequence[Operation] = ()
-    """Other operations in which RSS may have reached the peak. Most of these operations ran at other times, and the
-    upper bounds of their own peaks allow a higher peak, or an equal earlier peak. An operation of ``path`` is also a
-    rival if RSS may have reached the peak while no inner operation ran. Some operations ran in other processes at the
-    time of the peak, and no reading shows whose memory grew."""
+    """Other operations in which RSS may have reached the peak, because the upper bound of RSS in the operation is
+    above the peak. In an operation before the peak, an equal upper bound is enough. Some operations ran in other
+    processes at the time of the peak, and no reading shows whose memory grew. An outer operation of ``path``
+    (the nested operations at the peak) is a rival if RSS may have reached the peak while no inner operation ran."""
     may_be_outside: bool = False
-    """Whether memory outside all operations may have been higher than the level that is proven for ``path``."""
+    """Whether RSS may have been even higher while no operation ran. False if this was not examined, or if ``path`` (the
+    nested operations at the peak) is empty."""
 
 
 def place_of(
@@ -336,12 +343,12 @@ def place_of(
     duration_s: float,
     gaps: Iterable[Operation] | None = None,
 ) -> PeakPlace | None:
-    """Return the place of the RSS peak; None if the moment of the peak is unknown.
+    """Return the moment of the RSS peak and the operations at this moment; None if the moment is unknown.
 
-    The peak belongs to the operation in which memory first came within noise of the peak. If operations of several
-    processes ran at that time, the peak belongs to the process that held the most memory, with all descendants.
-    ``gaps`` are the times outside all operations. If ``gaps`` is None, the bounds of other peaks are too wide to say
-    where else the peak may have been.
+    The peak belongs to the operation in which RSS first came within noise (1 %, at least 1 MiB) of the peak. If
+    operations of several processes ran at that time, the peak belongs to the process that held the most memory, with
+    all descendants. ``gaps`` are the times outside all operations. If ``gaps`` is None, other possible times of the
+    peak are not examined: ``rivals`` is empty, and ``may_be_outside`` is False.
     """
     if peak.span_s is None:
         return None
@@ -361,7 +368,7 @@ def place_of(
         bracket = _bracket(path[-1]) if path else None
         proven = peak.low or 0 if bracket is None else raise_bracket(bracket, peak.low or 0).low
         place = place._replace(
-            rivals=list(_find_rivals(operations, path, children, place, level=proven)),
+            rivals=list(_find_rivals(operations, path, children, place, size=proven)),
             may_be_outside=bool(path) and any(_may_exceed(gap, proven) for gap in gaps),
         )
     shared = _find_shared(path, children, place)
@@ -380,7 +387,7 @@ def place_of(
 def _keep_large(holders: Iterable[Operation], outer: Operation, sizes: Mapping[int | None, int]) -> list[Operation]:
     """Return the operations of ``holders`` that ran in the process of ``outer``, or in a process of similar size.
 
-    The process of an operation has a similar size if the process held at least half as much memory.
+    The size of a process is similar if the process held at least half as much memory.
     """
     large = []
     for operation in holders:
@@ -391,10 +398,10 @@ def _keep_large(holders: Iterable[Operation], outer: Operation, sizes: Mapping[i
 
 
 def raise_bracket(bracket: Bracket, low: int) -> Bracket:
-    """Return the bounds of an operation's peak, raised to ``low``, the peak of the whole run.
+    """Return the bounds of the peak in an operation, raised to ``low``, the lower bound of the peak of the whole run.
 
-    Bounds that are lower by more than noise do not change, because only an estimate puts the run's peak into the
-    operation.
+    If the bounds are clearly lower than ``low`` (by more than 1 % and 1 MiB), they do not change: only an estimate says
+    that the peak of the run was in this operation.
     """
     if bracket.low < low - noise(low):
         return bracket
@@ -427,32 +434,32 @@ def _find_children(operations: Sequence[Operation], processes: Sequence[Process]
 
 
 def _find_rivals(
-    operations: Sequence[Operation], path: Path, children: Children, place: PeakPlace, *, level: float
+    operations: Sequence[Operation], path: Path, children: Children, place: PeakPlace, *, size: float
 ) -> Iterator[Operation]:
-    """Yield operations that may have the peak at another time. Of nested operations, yield the inner operations.
+    """Yield operations in which RSS may have reached the peak of the run at another time.
 
-    ``level`` was certainly reached at the moment of the peak. An operation is yielded if the upper bound of the
-    operation's own peak allows this level. An outer operation is yielded only if inner operations do not fill the whole
-    time of the outer operation.
+    ``size`` is the RSS in bytes that was certainly reached at the known moment of the peak. The upper bound of RSS in a
+    yielded operation is above ``size``. In an operation before the peak, an almost equal upper bound is enough. An
+    outer operation is yielded only if no inner operation ran during a part of the outer operation.
     """
     for operation in operations:
         bracket = _bracket(operation)
         if bracket is None or bracket.high is None or operation in path[-1:]:
             continue
-        is_before = operation.end_s <= place.from_s and bracket.high >= level - noise(level)
-        if is_before or _may_exceed(operation, level):
+        is_before = operation.end_s <= place.from_s and bracket.high >= size - noise(size)
+        if is_before or _may_exceed(operation, size):
             inner = children.get(operation, [])
             if not _cover(inner, place._replace(from_s=operation.start_s, to_s=operation.end_s)):
                 yield operation
 
 
-def _may_exceed(operation: Operation, level: float) -> bool:
+def _may_exceed(operation: Operation, size: float) -> bool:
     bracket = _bracket(operation)
-    return bracket is not None and bracket.high is not None and bracket.high > level + noise(level)
+    return bracket is not None and bracket.high is not None and bracket.high > size + noise(size)
 
 
 def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
-    """Return whether the bounds of the operation's own peak prove that RSS reached the run's peak in the operation."""
+    """Return whether the bounds of RSS in the operation prove that RSS reached the run's peak in the operation."""
     bracket = _bracket(operation)
     level = peak.likely or peak.low
     if bracket is None or level is None or operation.start_s > place.to_s:
@@ -465,9 +472,12 @@ def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
 
 
 def _find_shared(path: Path, children: Children, place: PeakPlace) -> PeakPlace | None:
-    """If parallel operations share the peak, return the place with the innermost operations. Otherwise, return None."""
-    for level, holder in enumerate(path):
-        siblings = children[path[level - 1] if level else None]
+    """Return ``place`` with all parallel operations at the peak in ``either``; None if no operations ran in parallel.
+
+    Of nested operations, the innermost operations are in ``either``.
+    """
+    for depth, holder in enumerate(path):
+        siblings = children[path[depth - 1] if depth else None]
         parallel = [
             operation for operation in siblings if operation is holder or _runs_beside(operation, holder, place)
         ]
@@ -475,14 +485,14 @@ def _find_shared(path: Path, children: Children, place: PeakPlace) -> PeakPlace 
             either = []
             for operation in parallel:
                 either += _find_innermost(operation, children, place)
-            return place._replace(path=path[:level], either=either)
+            return place._replace(path=path[:depth], either=either)
     return None
 
 
 def _find_innermost(operation: Operation, children: Children, place: PeakPlace) -> list[Operation]:
-    """Return the innermost operations at the peak.
+    """Return the innermost operations between ``place.from_s`` and ``place.to_s``.
 
-    An outer operation is also returned if inner operations do not fill the whole time of the peak.
+    An outer operation is also returned if no inner operation ran during a part of this time.
     """
     inner = [child for child in children.get(operation, ()) if _is_at(child, place)]
     innermost = [] if inner and _cover(inner, place) else [operation]
@@ -506,7 +516,7 @@ def _bracket(operation: Operation) -> Bracket | None:
 
 
 def _sizes_at_peak(processes: Sequence[Process], peak: Peak, place: PeakPlace) -> Mapping[int | None, int]:
-    """Return the memory of each process with all descendants: ``{id: bytes}``.
+    """Return the memory of each process with all descendants: ``{id: bytes}``. No id is None.
 
     Processes that reached their own peaks at other moments than the run's peak are left out.
     """
@@ -543,7 +553,7 @@ def _rank_holder(
 
 
 def _cover(operations: Sequence[Operation], place: PeakPlace) -> bool:
-    """Return whether operations fill the time between the two moments of the peak."""
+    """Return whether the operations cover the time from ``place.from_s`` to ``place.to_s`` without a gap."""
     until_s = place.from_s
     for operation in operations:
         if operation.start_s > until_s:
@@ -553,7 +563,7 @@ def _cover(operations: Sequence[Operation], place: PeakPlace) -> bool:
 
 
 def _find_nearest(place: PeakPlace, operations: Sequence[Operation], duration_s: float) -> Operation | None:
-    """Return the nearest operation, if the distance is at most 0.1 s or 1 % of the run."""
+    """Return the operation nearest to the peak in time. None if the distance is over 0.1 s and over 1 % of the run."""
     near_s = max(0.1, duration_s * 0.01)
 
     def distance_s(operation: Operation) -> float:

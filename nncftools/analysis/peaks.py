@@ -1,7 +1,8 @@
-"""Computes peaks, and figures of a metric between two moments, from samples and the kernel's high-water marks.
+"""Computes peaks, and values of a metric between two moments, from samples and the kernel's high-water marks.
 
-``peaks`` computes the peaks of a session for reports, gates and merged ranks. A view of a running recording calls
-``raise_peak`` at each new level. Times are seconds since the start, sizes are bytes, None is unknown.
+A high-water mark is the largest RSS of a process so far. ``peaks`` computes the peaks of a session for reports, gates
+and merged ranks. A view of a running recording calls ``raise_peak`` for each new sample and each new high-water mark.
+Times are seconds since the start, sizes are bytes, None is unknown.
 """
 
 from __future__ import annotations
@@ -45,24 +46,26 @@ RATE_WINDOW_S = 0.2
 
 
 class PeakCandidate(NamedTuple):
-    """A level of memory that was reached between two moments."""
+    """A size of memory that was reached between two moments."""
 
     level: int
-    """The size that memory certainly reached."""
+    """The size in bytes that memory certainly reached."""
     likely: int
-    """The size that memory probably reached, at least ``level``."""
+    """The size in bytes that memory probably reached. Never below ``level``, the size that memory certainly reached."""
     from_s: float | None
     to_s: float | None
     process: int | None = None
-    """The process whose high-water mark proves the level; None for a sample of the whole tree."""
+    """The ``id`` of the process whose high-water mark proves the size. None for any other proof, such as a sample of
+    the whole process tree."""
 
 
 class PeakSoFar(NamedTuple):
-    """The highest level of a metric so far in a running recording."""
+    """The highest value of a metric so far in a running recording."""
 
     value: int
     first: PeakCandidate
-    """The first level that came near ``value``. The time of this level is the time of the peak."""
+    """The first size within noise (1 %, at least 1 MiB) of the highest value. The time of this size is the time of the
+    peak."""
     operation: str | None = None
     """The outermost operation with the peak; empty if the peak is outside all operations. None if the operation is not
     known yet, and must be found by the moment of the peak."""
@@ -74,7 +77,7 @@ class PeakSoFar(NamedTuple):
 
 
 def raise_peak(peak: PeakSoFar | None, candidate: PeakCandidate) -> PeakSoFar:
-    """Return the peak, raised if the recording has reached a higher level."""
+    """Return the peak, raised to ``candidate`` if the candidate is higher."""
     if peak is None:
         return PeakSoFar(candidate.level, candidate)
     top = PeakCandidate(peak.value, peak.value, None, None)
@@ -142,7 +145,7 @@ def _merge_peaks(name: str, samples: Samples, ranks: Sequence[RankRun]) -> Peak:
 
 
 def is_once_per_machine(name: str) -> bool:
-    """Return whether a metric belongs to the machine, so that the figure is equal for all ranks of the machine."""
+    """Return whether a metric belongs to the machine, so that the value is equal for all ranks of the machine."""
     metric = metric_of(name)
     return metric is not None and metric.merging == ONCE_PER_MACHINE
 
@@ -167,7 +170,7 @@ def sampled_peak(name: str, samples: Samples, late: Mapping[float, float] | None
 
 
 def find_near_peak(values: Sequence[float], highest: float) -> int:
-    """Return the index of the first value within ``noise`` of the highest value."""
+    """Return the index of the first value within ``noise(highest)`` (1 %, at least 1 MiB) of the highest value."""
     return first_at_least(values, highest - noise(highest))
 
 
@@ -180,7 +183,10 @@ def _shift_to_count(peak: Peak, samples: Samples) -> Peak:
 
 
 def shift_moments(record: _Struct, by_s: float, names: Sequence[str] = _MOMENTS) -> _Struct:
-    """Return a record with the moments ``names`` moved by ``by_s`` seconds; by default, the moments of a peak."""
+    """Return a copy of a record. The fields in ``names``, which are times, are increased by ``by_s`` seconds.
+
+    The default fields are the times of a ``Peak``. None stays None.
+    """
     moments = {}
     for name in names:
         at_s = getattr(record, name)
@@ -206,9 +212,10 @@ def _bracket_peak(peak: Peak, candidates: Sequence[PeakCandidate], high: int | N
 
 
 def find_highest(candidates: Sequence[PeakCandidate]) -> tuple[int, int, PeakCandidate]:
-    """Return the highest certain level, the highest likely level, and the first candidate near the likely level.
+    """Return the highest certain size, the highest likely size (both in bytes), and the first candidate of this size.
 
-    Near is within ``noise``. Candidates with a known moment come first.
+    The likely size of the first candidate is within noise (1 %, at least 1 MiB) of the highest likely size. A candidate
+    with an unknown time is only returned if no other candidate is so high.
     """
     low = max(candidate.level for candidate in candidates)
     likely = max(candidate.likely for candidate in candidates)
@@ -229,10 +236,11 @@ def rise_candidate(rise: Rise, process: int) -> PeakCandidate:
 
 
 def _prove_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakCandidate]:
-    """Yield the levels of memory that the high-water marks of processes prove.
+    """Yield the sizes that memory certainly reached, because high-water marks of processes prove these sizes.
 
-    If no recorded rise reached a high-water mark, either a sample shows almost the same level, or the moment is
-    unknown.
+    If no recorded rise reached a high-water mark, the time is the life of the process. If a sample shows almost the
+    same size, the time is left out (None), because the sample has a more exact time. ``floor`` is the high-water mark
+    of the sampler: the command inherits this mark, so a mark up to ``floor`` proves nothing about the command.
     """
     for process in processes:
         for rise in process.rises:
@@ -298,7 +306,8 @@ def mark_of_tree(process: Process, floor: int) -> int:
 
 
 HeldSpan = tuple[float | None, float | None, int | None]
-"""``(begin, end, size)`` of memory that is held from begin to end. If the end is None, the memory is held forever."""
+"""``(begin, end, size)``: times in seconds, and the bytes that are held between the times. A begin or a size of None is
+unknown. If the end is None, the memory is held until the end of the recording."""
 
 
 class MostHeld:
@@ -322,7 +331,10 @@ class MostHeld:
         self._sums = list(accumulate((-size for _, size in changes), initial=0))
 
     def find_most(self, start_s: float = -inf, end_s: float = inf) -> int | None:
-        """Return the largest sum between two moments, which may be given in either order."""
+        """Return the largest sum of sizes held at a moment from ``start_s`` to ``end_s``, in bytes; None if unknown.
+
+        The later time may also be given first.
+        """
         if not self._is_known:
             return None
         first = bisect_left(self._times, min(start_s, end_s))
@@ -338,11 +350,12 @@ def bound_processes(processes: Sequence[Process]) -> Iterator[HeldSpan]:
 
 
 def _bound_memory(process: Process, table: ProcessTable) -> int | None:
-    """Return the most memory that a process may have held.
+    """Return the most memory in bytes that a process may have held; None if unknown.
 
-    If the process was still running at the end of the recording, this is its high-water mark. Otherwise, this is the
-    ``ru_maxrss`` of the process. If this is unknown, the ``ru_maxrss`` of the nearest ancestor is a limit:
-    ``ru_maxrss`` also covers all descendants that were waited for.
+    For a process that was still running at the end of the recording, the result is the high-water mark. Otherwise, the
+    result is the ``ru_maxrss`` of the process. If this ``ru_maxrss`` is unknown, the result is the ``ru_maxrss`` of the
+    nearest ancestor. This value is an upper bound, because ``ru_maxrss`` also covers all descendants that were waited
+    for.
     """
     if process.end_s is None and process.high_water_mark is not None:
         return process.high_water_mark
@@ -355,9 +368,10 @@ Readings = Sequence[tuple[float, int]]
 
 
 def narrow(session: SessionData) -> None:
-    """Narrow the times in which high-water marks rose, by the marks that were read at starts and ends of operations.
+    """Narrow the times in which high-water marks rose, and then the time of the RSS peak.
 
-    After that, narrow the time of the RSS peak.
+    Processes read their high-water marks at starts and ends of operations. A reading shows whether a mark had
+    already risen.
     """
     if RSS not in session.peaks:
         return
@@ -408,7 +422,7 @@ def _narrow_rise(rise: Rise, readings: Readings) -> Rise:
 
 
 class Bracket(NamedTuple):
-    """The bounds of a peak, and of the moment of the peak."""
+    """The bounds of a peak, and of the moment of the peak. ``high`` is None if the upper bound is unknown."""
 
     low: float
     high: float | None
@@ -419,17 +433,19 @@ class Bracket(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """The figures of a metric during an operation, in the unit of the metric."""
+    """The values of a metric during an operation, in the unit of the metric. None is unknown."""
 
     start: float | None = None
-    """The level at the start: RSS that was read at the start. If RSS was not read, the sample that the start triggered.
-    If there is no such sample, the last sample before."""
+    """The value at the start of the operation. For RSS, the value is a reading at the start, if there is a reading.
+    Otherwise, the value is from the sample that the start triggered, or else from the last sample before."""
     end: float | None = None
-    """The level at the end, found like ``start``."""
+    """The value at the end of the operation, from a reading at the end or from a sample."""
     peak: Bracket | None = None
-    """The largest sample during the operation. For RSS, the peak is raised to the level that high-water marks prove."""
+    """The bounds of the largest value during the operation. The lower bound is the largest sample. For RSS, the lower
+    bound is higher if a high-water mark proves more memory."""
     spent: float | None = None
-    """The growth of a counter."""
+    """The growth of a counter (such as CPU time) during the operation. None if the metric is not a counter, or if the
+    growth is unknown."""
     start_is_estimate: bool = False
     """Whether memory changed around the start, and ``start`` is from a sample, not from a reading at the start
     itself."""
@@ -437,12 +453,12 @@ class Figures(NamedTuple):
 
     @property
     def peak_low(self) -> float | None:
-        """The lower bound of the peak."""
+        """The lower bound of the largest value during the operation; None if unknown."""
         return None if self.peak is None else self.peak.low
 
     @property
     def delta(self) -> float | None:
-        """The growth from start to end."""
+        """``end`` minus ``start``; None if ``start`` or ``end`` is unknown."""
         return None if self.start is None or self.end is None else self.end - self.start
 
     @property
@@ -500,9 +516,9 @@ class Timeline:
         return self.times[after] - at_s <= _TRIGGERED * self._distance_to(after)
 
     def read_until(self, at_s: float) -> float:
-        """Return when a triggered sample was read completely; ``at_s`` if no sample was triggered.
+        """Return the time at which a triggered sample was certainly read; ``at_s`` if no sample was triggered.
 
-        The trigger is a mark (start or end of an operation) at ``at_s``.
+        A mark (start or end of an operation) at ``at_s`` triggers the sample.
         """
         after = bisect_right(self.times, at_s)
         if not self.is_triggered(at_s, after):
@@ -528,7 +544,7 @@ class Column:
         self.readings = values
 
     def measure_level(self, start_s: float, end_s: float, *, until_triggered: bool = True) -> Figures:
-        """Return the figures of a gauge between two moments.
+        """Return the values (start, end, peak) of a gauge (a metric that can fall, such as RSS) between two moments.
 
         By default, a sample that was triggered by the end of an operation at ``end_s`` counts.
         """
@@ -550,7 +566,7 @@ class Column:
         return Figures(start, end, Bracket(highest, None, at_s, at_s))
 
     def level_at(self, at_s: float) -> tuple[float | None, bool]:
-        """Return the value of a gauge at a moment, and whether the samples around the moment differ.
+        """Return the value of the metric at a moment, and whether the samples around the moment differ.
 
         If a mark (start or end of an operation) at this moment triggered a sample, the value is from this sample.
         Otherwise, the value is from the last sample before.
@@ -563,11 +579,14 @@ class Column:
         return value, max(values) - min(values) > noise(value)
 
     def measure_growth(self, start_s: float, end_s: float) -> Figures:
-        """Return the figures of a counter between two moments."""
+        """Return the growth of a counter between two moments, in ``Figures.spent``."""
         return Figures(spent=self._interpolate(end_s) - self._interpolate(start_s)) if self.times else UNKNOWN
 
     def highest_rate(self, start_s: float, end_s: float) -> float | None:
-        """Return the highest rate per second of a counter between two moments, measured over at least 0.2 s."""
+        """Return the highest rate per second of a counter between two moments, measured over at least 0.2 s.
+
+        None if no two samples between the moments are at least 0.2 s apart.
+        """
         rates = []
         for begin, end in pairwise(pick_spaced(self.times, RATE_WINDOW_S, start_s, end_s)):
             rise = self.readings[end] - self.readings[begin]

@@ -184,8 +184,8 @@ def _find_changes(session: Session, name: str, at_s: float) -> _Changes:
 
 _NANOSECONDS = 1e9
 _SET_S = 0.5
-"""If the wall clock and CLOCK_MONOTONIC disagree by more than this about the time between two starts, the wall clock
-was set."""
+"""Seconds. The wall clock and CLOCK_MONOTONIC measure the time between the starts of two recordings. If the results
+differ by more, the wall clock was set in between."""
 
 
 def start_times(sessions: Named) -> tuple[dict[str, float], list[str]]:
@@ -230,12 +230,12 @@ def _moment_of(name: str, session: Session) -> float:
 
 
 def _warn_of_clocks(sessions: Sequence[Session]) -> Iterator[str]:
-    """Warn if the clocks of several machines may not agree; ``sessions`` has a recording of each machine."""
+    """Warn if the clocks of several machines possibly differ; ``sessions`` has a recording from each machine."""
     if len(sessions) == 1:
         return
     unsynchronized = {session.host.name or "unknown host" for session in sessions if session.start.utc_error_s is None}
     if unsynchronized:
-        why = f"nothing, such as NTP, synchronizes the clock of {', '.join(sorted(unsynchronized))}"
+        why = f"no time service such as NTP synchronizes the clock of {', '.join(sorted(unsynchronized))}"
         yield f"the clocks may not be comparable: {why}; recordings and their sum may be shifted"
         return
     errors_s = sorted(session.start.utc_error_s or 0.0 for session in sessions)

@@ -36,10 +36,10 @@ _PAGE = 4096
 _HUGE_PAGE = 2 << 20
 _HALF = 0.5
 _SMALL = 0.05
-"""If the page faults of a thread touched a smaller share of a rise, the thread took nothing."""
+"""If the page faults of a thread explain a smaller share of a rise than this, the thread took no memory."""
 _ONE_STEP = 1.01
-"""If a rise takes at most this many times the time between two readings, the rise is not divided. The factor is above
-1, because times are rounded."""
+"""A rise is not divided if the rise lasts at most the time between two readings, multiplied by this factor. The factor
+is above 1, because recorded times are rounded to microseconds."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
 """Files of the standard library that start another program, or wait for another program."""
 
@@ -62,8 +62,8 @@ class Share(NamedTuple):
     certain: int
     """The number of outer frames that certainly took the memory, themselves or in a call."""
     still: int
-    """The number of ``certain`` frames that stayed at the same instruction. The lines of these frames are certain,
-    too."""
+    """The number of outer frames that certainly took the memory, and stayed at the same instruction during the whole
+    rise. The lines of these frames are certain, too."""
     size: float
 
 
@@ -110,7 +110,7 @@ class RiseOwners:
     def shares(self, rise: Rise) -> Iterator[Share]:
         """Yield the parts of a rise, each with the code that took the memory.
 
-        Start and end of a rise are only known to ``apart_s`` seconds, the time between two readings of RSS.
+        Start and end of a rise may be wrong by up to ``apart_s`` seconds, the time between two readings of RSS.
         """
         length_s = rise.to_s - rise.from_s
         if length_s <= rise.apart_s * _ONE_STEP:
@@ -150,10 +150,10 @@ class RiseOwners:
     ) -> Iterator[Share]:
         """Divide a rise between the earlier stack and the later stack, by the speed of the rise during each stack.
 
-        If memory did not rise while a stack was unchanged, this stack took nothing. If neither stack took memory, code
-        that no reading shows took the memory. This is the function that was called between the readings. If there is
-        none, the frames that both stacks have in common took the memory. ``still`` is the number of outer frames that
-        stayed at the same instruction.
+        If memory did not rise while a stack was unchanged, this stack took nothing. If neither stack took memory, the
+        memory belongs to code between the two readings: to the function that was called in between. If there is no such
+        function, the memory belongs to the frames that both stacks have in common. ``still`` is the number of outer
+        frames that stayed at the same instruction.
         """
         earlier = self._frames(stacks[0])
         later = self._frames(stacks[1])
@@ -257,7 +257,7 @@ class RiseOwners:
         return [thread for thread in self._threads if self._stacks_of(thread, readings)]
 
     def _waits_through(self, thread: int, indexes: range) -> bool:
-        """Return whether a thread was waiting in a call at all readings."""
+        """Return whether a thread was waiting at each reading in ``indexes``. False if a stack is unknown."""
         readings = self._threads[thread][indexes.start : indexes.stop]
         return all(reading.stack is not None and self._waits(reading.stack) for reading in readings)
 
@@ -275,10 +275,11 @@ class RiseOwners:
         return certain, min(certain, *(reading.still for reading in later))
 
     def _count_single(self, stack: int | None) -> int:
-        """Return how many outer frames were certainly in a single call. Functions that wait do not count.
+        """Return how many outer frames are certainly the same calls if a later reading shows the same frames.
 
         A frame with a loop may repeat a call with equal variables. The repeated calls look like a single call, so
-        frames inside such a frame do not count.
+        frames inside such a frame do not count. If the thread waits, the frames in the file of the waiting function do
+        not count, because a waiting function takes no memory.
         """
         if stack is not None and stack not in self._depths:
             numbers = self._snapshots.stacks[stack]

@@ -1,8 +1,9 @@
 """Follows the memory of processes: the remaining part of each rise at a moment, and the kinds of mapped memory.
 
-A fall of RSS frees memory of earlier rises. A large block of memory has separate addresses, so the freed addresses tell
-the rises whose memory was freed. Pages of files are followed separately from all other memory. If no reading shows the
-freed addresses, the newest rises are assumed to be freed, and all earlier rises of this kind of memory are in doubt.
+A rise is a time in which RSS grew. A fall of RSS frees memory of earlier rises. Each large block of memory has a
+separate range of addresses, so the freed addresses show which rises' memory was freed. Pages of files are followed
+separately from all other memory. If no reading shows the freed addresses, the newest rises are assumed to be freed. All
+earlier rises of this kind of memory are then in doubt: the fall may have freed these rises instead.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from nncftools.units import printable, shortened
 
 _PAGE = 4096
 _LEAST_FALL = 4 << 20
-"""If no reading explains a fall, earlier rises are in doubt. A fall of fewer bytes than this does not put rises in
-doubt."""
+"""If no reading explains a fall, earlier rises are in doubt (may have been freed). A fall of fewer bytes than this does
+not put rises in doubt."""
 _LEAST_ROOM = 8 << 20
 """A block with at least this many unfilled bytes may be filled by a rise."""
 FILE = "file"
@@ -39,12 +40,15 @@ FILE = "file"
 HEAP = "heap"
 """A kind of memory: all memory except ``FILE`` and ``BLOCK``."""
 BLOCK = "block"
-"""A kind of memory: large blocks with separate addresses."""
+"""A kind of memory: large blocks, each in a separate range of addresses."""
 
 
 @dataclass(eq=False)
 class Rise:
-    """The remaining bytes of a rise of a process's memory. The memory rose evenly from ``from_s`` to ``to_s``."""
+    """A rise of a process's memory, without the bytes that were freed later.
+
+    RSS rose evenly from ``from_s`` to ``to_s``.
+    """
 
     size: float
     from_s: float
@@ -98,12 +102,12 @@ class Levels(NamedTuple):
 
 @dataclass(eq=False)
 class _Block:
-    """Addresses that a reading showed for the first time, and the rises that filled these addresses."""
+    """A block: addresses that a reading showed for the first time, and the rises of RSS that filled the block."""
 
     spans: list[Range]
     rises: list[Rise] = field(default_factory=list)
     rivals: list[_Block] = field(default_factory=list)
-    """Blocks that were filled at the same time. Each of the rises may have filled any of these blocks."""
+    """Other blocks that had room at the same time. Each rise in ``rises`` may have filled these blocks instead."""
 
     @property
     def pages(self) -> int:
@@ -218,10 +222,10 @@ class _Process:
         self._blocks = [block for block in self._blocks if block.spans]
 
     def _settle(self, explained: float, in_blocks: float) -> list[Rise]:
-        """Apply the rises and falls since the last reading of addresses. Return the rises that remain.
+        """Apply the rises and falls since the last reading of addresses. Return the rises that were not freed since.
 
-        Addresses explain ``explained`` bytes of the falls. Other falls may have taken up to ``in_blocks`` bytes from
-        blocks. If no addresses were read after these falls, ``in_blocks`` is infinite.
+        The freed addresses show where ``explained`` bytes of the falls were. Of the other falls, up to ``in_blocks``
+        bytes may have been in large blocks. If no addresses were read after these falls, ``in_blocks`` is infinite.
         """
         waiting = self._waiting
         self._waiting = []
@@ -271,7 +275,7 @@ class _Process:
             self._falls[memory].append(Fall(size, removed))
 
     def levels(self) -> Levels:
-        """Return the rises of memory that was not freed, and the falls."""
+        """Return the rises whose memory was not freed, and the falls."""
         self._settle(0.0, in_blocks=inf)
         every = chain.from_iterable(self._rises.values())
         rises = [rise for rise in every if rise.size > 0]
@@ -280,7 +284,7 @@ class _Process:
 
 
 def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
-    """Return the rises of a process's memory that was not freed until a moment, and the falls before this moment."""
+    """Return the rises whose memory a process still held at a moment, and the falls before this moment."""
     process = _Process(watched)
     readings = iter(watched.ranges)
     reading = next(readings, None)
@@ -325,7 +329,10 @@ def rss_at(watched: WatchedProcess, time_s: float) -> float:
 
 
 def shared_at(watched: WatchedProcess, time_s: float) -> float:
-    """Return the part of a process's RSS at a moment that is in pages of files; 0 in earlier recordings."""
+    """Return the bytes of RSS in pages of files or shared memory at a moment.
+
+    The result is 0 in recordings of older versions, which do not have this value.
+    """
     return _value_at(watched.time_s, watched.shared, time_s) if watched.shared else 0.0
 
 
@@ -356,7 +363,10 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".onnx_data
 
 
 class Kinds(NamedTuple):
-    """The resident memory of the largest processes at a moment, by kind of mapping, in bytes."""
+    """The resident memory of the largest processes by kind of mapping, in bytes, when the mappings were read.
+
+    ``at_s`` is the time of this reading. The requested time is the time that the caller gave to ``kinds_near``.
+    """
 
     at_s: float
     total: int
@@ -364,10 +374,9 @@ class Kinds(NamedTuple):
     groups: Sequence[MappingGroup]
     """The memory of each kind, and of each large file, summed over all processes; the largest sum first."""
     is_of_moment: bool
-    """Whether the mappings were read so near to the moment that they count as read at the moment."""
+    """Whether the mappings were read so near to the requested time that they count as read at this time."""
     is_other_memory: bool
-    """Whether RSS at the moment differs so much from the size of the mappings that the mappings say nothing about
-    RSS."""
+    """Whether RSS at the requested time was so different that the mappings say nothing about RSS at this time."""
 
     @property
     def not_read(self) -> int:

@@ -1,4 +1,4 @@
-"""``Session``: a recorded run with operations, their figures, and the place of the peak."""
+"""``Session``: a recorded run with operations, the memory and CPU time of each, and the operation with the RSS peak."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Running:
     """The operations of a process that have not ended yet."""
 
     parallel_ends: list[float] = field(default_factory=list)
-    """The ends of parallel operations, as a heap."""
+    """The end times of the parallel operations, in seconds, as a heap."""
     nested: list[Operation] = field(default_factory=list)
     """The operations that are not parallel. Each operation is inside the previous operation."""
 
@@ -62,9 +62,8 @@ class _Running:
 def _find_parallel(operations: Sequence[Operation]) -> None:
     """Set ``is_parallel`` of operations, which are sorted by start.
 
-    Two operations are parallel if they run in the same process at the same time, and neither encloses the other. If
-    several calls were joined into an operation, the operation is left out, because start and end do not say when the
-    calls ran.
+    Two operations are parallel if they run in the same process at the same time, and neither encloses the other. If an
+    operation combines several calls, the operation is left out, because start and end do not say when the calls ran.
     """
     processes: dict[int, _Running] = {}
     for operation in operations:
@@ -88,7 +87,10 @@ def _find_parallel(operations: Sequence[Operation]) -> None:
 
 
 def _find_operations(session: SessionData) -> tuple[list[Operation], PeakPlace | None]:
-    """Return the operations of a session, sorted by start, and the place of the RSS peak."""
+    """Return the operations of a session, sorted by start, and the operations that ran at the RSS peak.
+
+    The second result is None if the moment of the peak is unknown.
+    """
     measuring = _Measuring(session)
     ended = add_ends(session.marks, session)
     operations: list[Operation] = []
@@ -199,7 +201,7 @@ def _is_end_read(mark: Mark) -> bool:
 
 
 class _Measuring:
-    """Computes the figures of a session's operations."""
+    """Computes the values of metrics, such as memory and CPU time, during a session's operations."""
 
     def __init__(self, session: SessionData) -> None:
         self._columns = _make_columns(session)
@@ -263,7 +265,11 @@ class _Measuring:
         return measure_device(name, operation, operation.end_s, column=column, incomplete=self._incomplete)
 
     def _measure_rss(self, mark: Operation) -> Figures:
-        """Return the figures of RSS: samples, known readings at both ends, and the peak that high-water marks prove."""
+        """Return RSS at the start and the end of an operation, and the bounds of the peak.
+
+        RSS at the start and the end was read by the process, or is from a sample. The lower bound of the peak is the
+        highest of all samples, certain readings, and high-water marks that rose during the operation.
+        """
         end_s = mark.end_s
         process = self._table.by_id.get(mark.process)
         sampled = self._rss.measure_level(mark.start_s, end_s, until_triggered=not _is_end_read(mark))
@@ -305,10 +311,11 @@ class _Measuring:
         return size, is_estimate
 
     def _bound(self, operation: Operation, process: Process | None) -> int | None:
-        """Return the sum of the high-water marks of all processes that lived during an operation; None if unknown.
+        """Return an upper bound of RSS during an operation, in bytes; None if unknown.
 
-        For the process of the operation, the high-water mark at the end of the operation counts. If this mark was not
-        read, the mark of the largest process at this moment is used instead.
+        The bound is the sum of the high-water marks of all processes that lived at the same time. For the process of
+        the operation, the high-water mark at the end of the operation counts, not a later mark. If the process did not
+        read this mark, the bound uses the mark of the largest process at the end of the operation instead.
         """
         high = self._held.find_most(operation.start_s, operation.end_s)
         if high is None:
@@ -342,7 +349,7 @@ class _Measuring:
         return max([int(sampled + noise(sampled)), *rises])
 
     def _prove(self, operation: Operation, process: Process | None) -> Iterator[PeakCandidate]:
-        """Yield the levels that are proven by rises of high-water marks within an operation."""
+        """Yield the sizes that RSS certainly reached during an operation, because high-water marks rose."""
         end_s = operation.end_s
         until_s = end_s if _is_end_read(operation) else self._rss.timeline.read_until(end_s)
         first = bisect_left(self._rise_ends, operation.start_s)
@@ -395,7 +402,7 @@ def read_allocator(mark: Mark, end_s: float, device: str) -> Figures | None:
 
 
 def add_allocator(figures: Figures, allocator: Figures | None) -> Figures:
-    """Return a device's figures, raised to the figures of torch's allocator: the process used at least as much."""
+    """Return a device's values, raised to the values of torch's allocator: the process used at least as much."""
     if allocator is None or allocator.peak is None or not allocator.peak.low:
         return figures
     least = allocator.peak
@@ -409,11 +416,11 @@ def add_allocator(figures: Figures, allocator: Figures | None) -> Figures:
 
 
 def measure_device(name: str, mark: Mark, end_s: float, *, column: Column, incomplete: Collection[str]) -> Figures:
-    """Return the figures of a device's column for an operation.
+    """Return the values of a device's metric during an operation.
 
-    If there is no reading during the operation, the last reading before the operation counts. There are two exceptions:
-    the device is in ``incomplete`` (devices whose memory is partly unknown), or the reading is old, because the driver
-    or the reader has stopped.
+    If there is no reading during the operation, the last reading before the operation counts. In two cases, the values
+    are unknown instead: the device is in ``incomplete`` (devices whose memory is partly unknown), or the reading is
+    old, because the driver or the reader has stopped.
     """
     metric, _, device = name.partition("@")
     allocator = read_allocator(mark, end_s, device)
@@ -468,7 +475,7 @@ class Session(SessionData):
 
     @property
     def operations(self) -> list[Operation]:
-        """The marked operations with their figures, in the order of their starts."""
+        """The marked operations with the memory and CPU time of each, in the order of their starts."""
         return list(self.once(_find_operations)[0])
 
     @property

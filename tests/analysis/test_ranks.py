@@ -56,7 +56,7 @@ def test_a_clock_that_nothing_keeps() -> None:
     """Clocks of several machines are not comparable when nothing keeps one of them."""
     found = warning_on(recorded("10", 1), recorded("10", 1, "other", "node", error_s=None))
 
-    assert found.startswith("the clocks may not be comparable: nothing, such as NTP, synchronizes the clock of")
+    assert found.startswith("the clocks may not be comparable: no time service such as NTP synchronizes the clock of")
     assert ("node" in found, "box" in found) == (True, False)
 
 
