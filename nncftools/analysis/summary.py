@@ -37,7 +37,10 @@ _STALL_LEAST_S = 0.5
 
 
 def dropped_files(session: SessionData) -> int:
-    """Return the bytes of files that were dropped and read again while memory was short; 0 if too few to matter."""
+    """Return how many bytes of files the kernel dropped from the page cache and read again because memory was short.
+
+    The result is 0 if there are too few to matter.
+    """
     dropped = session.totals.get("refaults") or 0
     stall_s = session.totals.get("memory_stall") or 0
     least = max(_DROPPED_LEAST, _DROPPED_SHARE * (session.rss_peak.low or 0))
@@ -59,7 +62,7 @@ class MetricSummary(NamedTuple):
 
     @property
     def delta(self) -> float | None:
-        """The growth from the first sample to the last sample."""
+        """The last known sample minus the first known sample; None if no sample is known."""
         return None if self.final is None or self.first is None else self.final - self.first
 
     def from_zero(self) -> MetricSummary:
@@ -193,7 +196,7 @@ def failed_in_order(runs: Iterable[RankRun]) -> list[RankRun]:
 
 
 def largest_rank(runs: Iterable[RankRun]) -> RankRun | None:
-    """Return the rank of a job with the highest known RSS peak."""
+    """Of the ranks of a job, return the rank with the highest RSS peak; None if no peak is known."""
     largest = None
     size = -1
     for run in runs:
@@ -205,22 +208,27 @@ def largest_rank(runs: Iterable[RankRun]) -> RankRun | None:
 
 
 class HiddenTime(NamedTuple):
-    """Calls with the same name that took most of a run, but are not in a list of the outer levels."""
+    """Inner calls with the same name that took most of a run.
+
+    They are nested too deeply to be in the table of operations.
+    """
 
     name: str
     calls: int
     time_s: float
-    """Seconds in the calls. If several calls ran at the same time, this time counts once."""
+    """Seconds during which at least one of the inner calls ran."""
     inside: str
-    """The names of the listed operations that enclose these calls; empty if there are none."""
+    """Names of the operations in the table that enclose the inner calls: ``Export or Load``; empty if there are none.
+    """
 
 
 def hidden_time(session: Session, depth: int = 1) -> HiddenTime | None:
-    """Return the calls that explain most of the run, but are not in the outer ``depth`` levels; None if there are none.
+    """Return the inner calls with the same name that took most of the run; None if there are none.
 
-    Calls with the same name explain the run if they took at least half of the time. They must also have taken more time
-    than any operation of the outer levels that does not enclose such a call. If several names explain the run, the
-    innermost calls are returned.
+    The table of operations has only the first ``depth`` nesting levels. Operations in these levels are outer
+    operations, and all others are inner calls. Inner calls with the same name are returned if they took at least half
+    of the run, and more time than each outer operation that encloses none of them. If this is true for several names,
+    the most deeply nested calls are returned.
     """
     listed = [operation for operation in session.operations if operation.depth < depth]
     calls: dict[str, list[Operation]] = {}
@@ -329,23 +337,29 @@ def _is_helper(process: Process) -> bool:
 
 
 _SINCE = (6, 2)
-"""From this version of Linux on, RSS is counted on each CPU (commit f1a7941243c1)."""
+"""From this version of Linux on, RSS in /proc is not exact, because each CPU keeps a part of the count of a process's
+pages (commit f1a7941243c1).
+"""
 _EXACT_AGAIN = (6, 16)
-"""From this version of Linux on, /proc adds up the counts of all CPUs again (commit 82241a83cd15)."""
+"""From this version of Linux on, RSS in /proc is exact again, because the kernel adds up the parts of all CPUs (commit
+82241a83cd15).
+"""
 _ALSO_EXACT = {
     (6, 6): 99,
     (6, 12): 39,
     (6, 15): 7,
 }
-"""Stable releases with commit 82241a83cd15: ``{(major, minor): first patch level}``."""
+"""Older versions of Linux in which RSS is exact from a patch level on, because they also have commit 82241a83cd15:
+``{(major, minor): first patch level}``.
+"""
 _RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 
 
 def rss_error(host: Host) -> int:
-    """Return the possible error of a process's RSS in /proc; 0 if RSS is exact, or if nothing is known.
+    """Return the possible error of a process's RSS in /proc, in bytes; 0 if RSS is exact, or if nothing is known.
 
-    Each CPU keeps a count, and adds the count to the sum when the count reaches a batch of max(32, 2 × CPUs) pages
-    (lib/percpu_counter.c).
+    Each CPU keeps a part of the page count. A CPU adds this part to the sum when the part reaches max(32, 2 × number of
+    CPUs) pages (lib/percpu_counter.c).
     """
     version = _RELEASE.match(host.release)
     if host.system != "Linux" or host.cpus is None or version is None:
@@ -395,9 +409,10 @@ MOST_POINTS = 2000
 
 
 def keep_extremes(time: Floats, value: Floats, most: int = MOST_POINTS) -> Points:
-    """Return at most ``most`` points in time order: the least and the largest of each bucket, and the last point.
+    """Return points in time order: the least and the largest of each bucket, and the last point.
 
-    If a bucket has unknown values, the first NaN is kept, too, so that a gap stays a gap.
+    ``most`` limits the number of points. If a bucket has unknown values, the first NaN is kept, too, so that a gap
+    stays a gap.
     """
     import numpy as np
 
@@ -423,7 +438,7 @@ def keep_extremes(time: Floats, value: Floats, most: int = MOST_POINTS) -> Point
 def decimated_with_gaps(
     time_s: ArrayLike, values: ArrayLike, interval_s: float | None, points: int = MOST_POINTS
 ) -> Points:
-    """Return time and values of at most ``points`` points that look like the whole column.
+    """Return times and values of fewer points that look like the whole column. ``points`` limits the number of points.
 
     If samples are missing, a NaN breaks the line. Some metrics (PSS) are unknown in most samples. For these metrics,
     only known values are returned, without NaN.
@@ -449,14 +464,14 @@ def run_s(session: SessionData) -> float:
 
 
 def window_s(session: SessionData, most: int) -> float:
-    """Return the length in seconds of the windows in which rates are measured, for at most ``most`` rates."""
+    """Return the length in seconds of the windows in which rates are measured. ``most`` limits the number of rates."""
     return max(RATE_WINDOW_S, run_s(session) / most)
 
 
 def rates_of(session: SessionData, counters: Sequence[str], most: int) -> Points:
     """Return moments, and the rate of the sum of counters from each moment to the next.
 
-    There are at most about ``most`` rates. If a counter was not recorded, there are no moments and no rates.
+    ``most`` limits the number of rates. If a counter was not recorded, there are no moments and no rates.
     """
     import numpy as np
 

@@ -105,7 +105,8 @@ class MemoryMonitor:
         if include_child_processes is None and metric is not None and metric.scope == metrics.TREE:
             self.include_child_processes = True
         self.timestamp = int(time.time())
-        """Unix time of the start in whole seconds; before the start, the time when the monitor was made."""
+        """Unix time in whole seconds when the recording started; before the first recording, when the monitor was made.
+        """
         self._recorder: Recorder | None = None
         self._recorded_type = self.memory_type
         self._replaced: Queue[tuple[float, int]] | None = None
@@ -188,7 +189,7 @@ class MemoryMonitor:
 
     @property
     def session(self) -> Session | None:
-        """The recording so far; None before the start."""
+        """The recording so far; None if no recording was started."""
         return None if self._recorder is None else self._recorder.session
 
     @property
@@ -257,8 +258,8 @@ class MemoryMonitor:
         A missing folder is made. In a job, the rank comes before the suffix: ``rss_memory_usage-rank0_from-zero.txt``.
 
         The text has a row ``time value`` per sample, then ``Total time`` in seconds and ``Max memory`` in the monitor's
-        unit. If the lists have different lengths, the rest of the longer list is ignored. If there is no data, the text
-        says so, and no picture is drawn. Raises OSError.
+        unit. If ``time_values`` and ``memory_values`` have different lengths, the rest of the longer list is ignored.
+        If there is no data, the text says so, and no picture is drawn. Raises OSError.
         """
         from nncftools.render import samples
         from nncftools.render.view import log_stem
@@ -363,11 +364,11 @@ class memory_monitor_context(Mapping["MemoryType", _Data]):  # noqa: N801 — th
         return_max_value: bool = True,  # noqa: FBT001, FBT002 — the signature that users of NNCF's monitor know
         save_dir: StrPath | None = None,
     ) -> None:
-        """Prepare to sample every ``interval`` seconds.
+        """Prepare to sample RSS and SYSTEM every ``interval`` seconds.
 
-        If ``save_dir`` is given, logs and pictures of both types are written there, with absolute values and with
-        values from zero. Raises ValueError if the unit is unknown, or if the interval is not a number or longer than a
-        year.
+        If ``save_dir`` is given, a log and a picture of RSS and of SYSTEM are written to this folder: with absolute
+        values, and with values above the first sample. Raises ValueError if the unit is unknown, or if the interval is
+        not a number or longer than a year.
         """
         types = MemoryType.RSS, MemoryType.SYSTEM
         self.memory_monitors = {each: MemoryMonitor(interval, each, memory_unit) for each in types}

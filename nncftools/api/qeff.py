@@ -1,6 +1,6 @@
 """``QEffMemoryProfiler`` has the interface of QEfficient's memory profiler, and records with nncf-tools.
 
-``MetricsCollector`` measures this process at each call, like QEfficient's class.
+``MetricsCollector`` measures this process each time a method is called, like QEfficient's class.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ class ProfilerConfig:
 
 
 class MetricsCollector:
-    """Measure this process at each call. Memory includes all descendants; an MB is 2^20 bytes.
+    """Measures this process. Each method returns the values at the time of the call.
 
-    An unknown figure is 0.0. The samples of a profiler come from the recording, not from this class.
+    Memory includes all descendants, unless ``config`` excludes them. An MB is 2^20 bytes. An unknown value is 0.0. The
+    samples of a profiler come from the recording, not from this class.
     """
 
     def __init__(self, config: ProfilerConfig) -> None:
-        """Measure the figures that ``config`` enables."""
+        """Measure memory, and the CPU usage and disk I/O if ``config`` enables them."""
         self.config = config
         self.process = psutil.Process()
         self._last: tuple[float, float, float] | None = None
@@ -101,7 +102,7 @@ class MetricsCollector:
         return read, written, (read - read_before) / passed_s, (written - written_before) / passed_s
 
     def collect_sample(self) -> ProfileSample:
-        """Return a sample: the current local time, and the figures of all other methods."""
+        """Return a sample: the current local time, memory, CPU usage and disk I/O, each from its method."""
         now = local(time.time())
         return ProfileSample(now, *self.get_memory_usage(), self.get_cpu_usage(), *self.get_disk_io_stats())
 
@@ -209,22 +210,25 @@ class QEffMemoryProfiler:
 
     @property
     def sampling_interval(self) -> float:
-        """Seconds between samples, from ``config``."""
+        """Seconds between samples, as set in ``config``."""
         return self.config.sampling_interval
 
     @property
     def output_file(self) -> str:
-        """The path of the picture if no other path is given, from ``config``."""
+        """The path of the picture, as set in ``config``.
+
+        ``generate_memory_graph`` uses this path if it gets no other path.
+        """
         return self.config.output_file or DEFAULT_PICTURE
 
     @property
     def verbose(self) -> bool:
-        """Whether start, marks, stop and picture are logged, from ``config``."""
+        """Whether start, marks, stop and picture are logged, as set in ``config``."""
         return self.config.verbose
 
     @property
     def session(self) -> Session:
-        """The last recording, or the running recording so far. Raises NncfToolsError before the start."""
+        """The last recording, or the running recording so far. Raises NncfToolsError if no recording was started."""
         if self._profiler is None:
             raise NncfToolsError("nothing was recorded: start the profiler first")
         return self._profiler.session
@@ -246,17 +250,19 @@ class QEffMemoryProfiler:
     cpu_usage = _Values()
     """CPU usage at each sample, over the last 0.2 s, in percent of all cores (0 to 100)."""
     disk_read_bytes = _Values()
-    """For each sample, MB read by system calls since the start, also from the page cache and pipes."""
+    """For each sample, MB (not bytes) that system calls have read since the first recording began. Reads from the page
+    cache and from pipes count.
+    """
     disk_write_bytes = _Values()
-    """For each sample, MB written by system calls since the start."""
+    """For each sample, MB (not bytes) that system calls have written since the first recording began."""
     disk_read_rate = _Values()
     """For each sample, MB/s read by system calls since the previous sample."""
     disk_write_rate = _Values()
     """For each sample, MB/s written by system calls since the previous sample."""
     storage_read_mb = _Values()
-    """For each sample, MB read from storage since the start."""
+    """For each sample, MB read from storage since the first recording began."""
     storage_write_mb = _Values()
-    """For each sample, MB written to storage since the start."""
+    """For each sample, MB written to storage since the first recording began."""
 
     def get_synchronized_data(self) -> dict[str, list[float]]:
         """Return a dict of lists with a value per sample; an empty dict if nothing was recorded.
@@ -299,7 +305,7 @@ class QEffMemoryProfiler:
 
     @property
     def operations(self) -> list[tuple[dt.datetime, str]]:
-        """Local time and name of all marks in order, also of marks made before the start."""
+        """``(local time, name)`` of all marks in order, also of marks made while no recording was running."""
         recorded = self._recorded()
         if recorded is None:
             return [(_local_time(t_ns), name) for t_ns, name in self._outside]
@@ -380,7 +386,7 @@ class QEffMemoryProfiler:
     def mark_operation(self, operation_name: str) -> None:
         """Start an operation, and end the previous operation.
 
-        A mark made before the start names the first operation of the recording.
+        If no recording is running, the operation continues into the next recording, unless another mark ends it.
         """
         name = str(operation_name) or _UNNAMED
         if self._profiler is not None and self.monitoring:

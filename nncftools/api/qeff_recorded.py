@@ -103,17 +103,21 @@ class ProfileSample:
     cpu_percent: float = 0.0
     """Percent of all cores, from 0 to 100."""
     disk_read_mb: float = 0.0
-    """MB read by system calls since the start, also from the page cache and pipes."""
+    """MB that system calls have read since the first recording began. Reads from the page cache and from pipes count.
+    In a sample of ``MetricsCollector``, MB since the process began.
+    """
     disk_write_mb: float = 0.0
-    """MB written by system calls since the start."""
+    """MB that system calls have written since the first recording began. In a sample of ``MetricsCollector``, MB since
+    the process began.
+    """
     disk_read_rate: float = 0.0
     """MB/s read by system calls since the previous sample."""
     disk_write_rate: float = 0.0
     """MB/s written by system calls since the previous sample."""
     storage_read_mb: float = 0.0
-    """MB read from storage since the start."""
+    """MB read from storage since the first recording began."""
     storage_write_mb: float = 0.0
-    """MB written to storage since the start."""
+    """MB written to storage since the first recording began."""
 
 
 class Recorded:
@@ -141,7 +145,7 @@ class Recorded:
         self.session: Session = replace(session, marks=in_order(marks))
 
     def local(self, at_s: float) -> dt.datetime:
-        """Convert seconds since the start to local time."""
+        """Convert seconds since the first recording began to local time."""
         return local(self._start + at_s)
 
     @property
@@ -156,7 +160,10 @@ class Recorded:
 
     @property
     def measured(self) -> list[Operation]:
-        """The operations, without the initialization, and without those that took no time or ended before the start."""
+        """The operations, except the initialization.
+
+        Operations that took no time, or ended before the first recording began, are left out.
+        """
         operations = (operation for operation in self.session.operations if operation.name != BEFORE_ALL)
         return [operation for operation in operations if operation.end_s > max(0.0, operation.start_s)]
 

@@ -247,7 +247,7 @@ class Recorder:
 
     @property
     def session(self) -> Session | None:
-        """The recording so far; None before the start."""
+        """The recording so far; None if no recording was started."""
         return self._read() if self.is_running else self._session
 
     def _read(self) -> Session:
@@ -410,20 +410,23 @@ class Profiler:
 
     @property
     def session(self) -> Session:
-        """The recording so far, with marks. Raises NncfToolsError before the start."""
+        """The recording so far, with marks. Raises NncfToolsError if no recording was started."""
         session = self._recorder.session
         if session is None:
             raise NncfToolsError("nothing was recorded: start the profiler first")
         return session
 
     def report(self) -> str:
-        """Return the figures of the run and of all operations as text. Raises NncfToolsError before the start."""
+        """Return the measured values of the run and of all operations as text.
+
+        Raises NncfToolsError if no recording was started.
+        """
         return self.session.report()
 
     def plot(self, path: StrPath) -> pathlib.Path:
         """Draw memory, CPU, I/O and operations to a .png, .svg or .pdf file, and return the path.
 
-        Raises NncfToolsError before the start, or if the file name has another ending; OSError.
+        Raises NncfToolsError if no recording was started, or if the file name has another ending. Raises OSError.
         """
         return self.session.plot(path)
 
@@ -436,12 +439,12 @@ class Profiler:
     def to_html(self, path: StrPath | None = None) -> str | pathlib.Path:
         """Return an HTML page with interactive charts. If ``path`` is given, write the page and return ``path``.
 
-        Raises NncfToolsError before the start, or if plotly is not installed; OSError.
+        Raises NncfToolsError if no recording was started, or if plotly is not installed. Raises OSError.
         """
         return self.session.to_html() if path is None else self.session.to_html(path)
 
     def __repr__(self) -> str:
-        """Return five lines about the session, or a hint before the start."""
+        """Return five lines about the session; if no recording was started, a sentence that says how to start."""
         return _NOTHING if self._recorder.session is None else repr(self.session)
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: ANN401, FBT001 — as IPython calls it

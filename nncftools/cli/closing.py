@@ -43,8 +43,9 @@ _SHORT_COMMAND = 24
 _LEAST_OF_A_PAGE_S = 1.0
 _MOST_SAMPLES = 100_000
 _MOST_STACKS = 500
-"""Largest number of stacks in a page. With more stacks, or more samples than ``_MOST_SAMPLES``, a page takes over 1
-s."""
+"""Largest number of stacks in a page. With more stacks, or more samples than ``_MOST_SAMPLES``, the page takes over 1 s
+to make.
+"""
 _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
 
 
@@ -295,4 +296,4 @@ def _summarize(runs: Sequence[Measured], written: Sequence[str], view: View) -> 
     beginning, _, end = written[0].rpartition("-1.")
     if beginning:  # without --output, each run has a folder
         command = f"nncf-tools compare --base {shlex.quote(f'{beginning}-*.{end}')} --new 'NEW-*.{end}'"
-        screen.to_stderr(f"\nNext  {command}  when another group is recorded\n")
+        screen.to_stderr(f"\nTo compare these runs with another group of runs, record the group, then: {command}\n")

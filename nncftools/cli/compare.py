@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 _HISTORY = ("bencher", "benchmark-action")
-"""Output formats for services that keep a history of figures. The output has only the figures of the compared sessions
-(NEW), not of the baseline (BASE).
+"""Output formats for services that keep a history of measured values. The output has only the values of the compared
+sessions (NEW), not of the baseline (BASE).
 """
 FORMATS = (TEXT, "markdown", "json", PAGE, *_HISTORY)
 _MOST_CURVES = 14
 _MOST_RUNS = 100
-"""Largest number of runs in a group: with more runs, the exact rank test takes seconds for each figure."""
+"""Largest number of runs in a group. With more runs, the exact rank test takes seconds for each compared value."""
 
 
 def compare(  # noqa: PLR0913 — one parameter per option
@@ -69,7 +69,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
     details: Annotated[
         bool,
         option(
-            "--details", SHOW, "Text output: show all figures and operations. Markdown output always has them, folded."
+            "--details", SHOW, "Text output: show all values and operations. Markdown output always has them, folded."
         ),
     ] = False,
     force: options.Force = False,
@@ -252,7 +252,7 @@ def _render(
         for each, verdicts in judged:
             pieces += ["", comparison_outputs.as_text(each, unit, verdicts, has_details=has_details)]
     if not has_details:
-        pieces.append(Text("\nAll figures and operations: --details", style="dim"))
+        pieces.append(Text("\nAll values and operations: --details", style="dim"))
     content = Group(*pieces[1:])
     return comparison_outputs.as_page(content) if format_ == PAGE else content
 

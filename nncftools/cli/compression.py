@@ -26,7 +26,7 @@ class Format(StrEnum):
 
 
 class Also(StrEnum):
-    """Figures that can have a panel of their own in the picture."""
+    """Measured values that can have a panel of their own in the picture."""
 
     PEAK = "peak"
     INFERENCE_PEAK = "inference-peak"
@@ -49,9 +49,9 @@ Recommend = Annotated[
 Panels = Annotated[
     list[Also] | None,
     option(
-        "--also FIGURE",
+        "--also VALUE",
         SHOW,
-        f"Add a panel to the picture that shows FIGURE against the error: {', '.join(Also)}; repeatable.",
+        f"Add a panel to the picture. The panel shows VALUE against the error: {', '.join(Also)}; repeatable.",
     ),
 ]
 
@@ -78,8 +78,8 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         option(
             "--metric COLUMN:DIRECTION",
             READ,
-            "Average the errors of this column (higher or lower is better) instead of all columns of quality; "
-            "repeatable. '--metric standard' adds the four columns of NNCF's tables.",
+            "Compute the error from this column, not from all columns of quality; repeatable. DIRECTION says which "
+            "values are better: higher or lower. '--metric standard' adds the four columns of NNCF's tables.",
         ),
     ] = None,
     recommend: Recommend = "",
@@ -92,7 +92,9 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
             "Do not draw rows with a larger error. Default: do not draw rows far beyond all others.",
         ),
     ] = "",
-    extra: Annotated[bool, option("--extra", OTHER, "Show the file's other columns in the table.")] = False,
+    extra: Annotated[
+        bool, option("--extra", OTHER, "Also show the columns of FILE that viz-compression does not know.")
+    ] = False,
     lenient: Annotated[bool, option("--lenient", OTHER, "Omit the note of missing int8, int4, gptq rows.")] = False,
     terminal: Annotated[bool, option("--terminal", OTHER, "Print the picture in characters, too.")] = False,
     as_json: Annotated[bool, option("--json", OTHER, "Print all rows with the computed values, as JSON.")] = False,

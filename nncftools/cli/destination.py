@@ -43,14 +43,14 @@ class Log(NamedTuple):
     metric: str
     from_zero: bool
     name: str
-    """Name of both files without the ending."""
+    """File name of the text log and of the picture, without the ending."""
 
 
 class Destination(NamedTuple):
     """The files of a recording. The paths are absolute, because the command may remove the working folder."""
 
     place: Folder
-    """The folder of all files, checked and open."""
+    """The folder in which all files of the recording are written, checked and open."""
     session: Path
     shown: str
     """Path of the session or of the folder, as the user would type the path."""
@@ -229,8 +229,9 @@ def add_suffix(path: Path, suffix: str) -> Path:
 def add_views(target: Destination, *, plot: bool | None, opens: bool) -> Destination:
     """Add the files that show the run: the picture, the page if plotly is installed, and the sidecar with operations.
 
-    If ``plot`` is None, only a run with a new folder gets these files. If ``opens`` is true, every run gets the page.
-    Raises UsageError if a file cannot be written, or if ``opens`` is true and plotly is not installed.
+    If ``plot`` is None, only a run with a new folder gets these files. If ``opens`` is true, the page is opened in a
+    browser after the run, so every run gets the page. Raises UsageError if a file cannot be written, or if ``opens`` is
+    true and plotly is not installed.
     """
     has_plotly = find_spec("plotly") is not None
     if opens and not has_plotly:
@@ -256,15 +257,19 @@ def session_stem(session: Path) -> str:
 
 
 def check_file(option: str, path: Path, *, force: bool) -> None:
-    """Check a file that is written after the run. Raises UsageError like ``check_output``, and for a device or FIFO."""
+    """Check the path of a file that is written after the run.
+
+    Raises UsageError if the file cannot be written, if it exists and ``force`` is false, or if it is a device or FIFO.
+    """
     if _find_file(option, path, force=force) is None:
         raise UsageError(f"option {option}: {str(path)!r} is a device or pipe; a file name expected")
 
 
 def check_output(option: str, path: Path, *, force: bool) -> Path:
-    """Check a file that is written at once. Return its path with all links resolved, or the path of a device or FIFO.
+    """Check the path of an output, which may be a device or FIFO. Return the path with all links resolved.
 
-    Raises UsageError if the file may not be written, or if the file exists and ``force`` is false.
+    The path of a device or FIFO is returned unchanged. Raises UsageError if the file cannot be written, for example
+    because it belongs to another user, or if the file exists and ``force`` is false.
     """
     return _find_file(option, path, force=force) or path
 
@@ -272,7 +277,8 @@ def check_output(option: str, path: Path, *, force: bool) -> Path:
 def _find_file(option: str, path: Path, *, force: bool) -> Path | None:
     """Return the regular file that a write to ``path`` would replace or make. Links are resolved.
 
-    Return None for a device or FIFO. Raises UsageError like ``check_output``.
+    Return None for a device or FIFO. Raises UsageError if the file cannot be written, or if it exists and ``force`` is
+    false.
     """
     with writing(option, path, UsageError):
         try:
@@ -457,8 +463,7 @@ class RecordingFiles:
         """
         self._target = target
         self.locked = journal
-        """The sampler's descriptor of the journal. It holds the file lock and only appends. It is -1 after
-        ``hand_over``.
+        """The sampler's descriptor of the journal, which holds the file lock and only appends; -1 after ``hand_over``.
         """
         with ExitStack() as stack, ExitStack() as made:
 
@@ -478,7 +483,10 @@ class RecordingFiles:
             self._open = stack.pop_all()
 
     def hand_over(self) -> None:
-        """Close our copy of the sampler's descriptor, so that the lock ends when the sampler ends."""
+        """Close our copy of the journal's descriptor ``locked``, which the sampler has inherited.
+
+        So the lock on the journal ends when the sampler ends.
+        """
         os.close(self.locked)
         self.locked = -1
 

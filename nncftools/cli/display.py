@@ -53,13 +53,17 @@ class Relay:
     def __post_init__(self) -> None:
         """Start without pipes and terminals."""
         self._terminals: dict[str, tuple[int, int]] = {}
-        """The command's terminals: ``{name of the terminal: (our end, descriptor of our output)}``."""
+        """The command's terminals: ``{name of the terminal: (descriptor from which we read, descriptor of our
+        output)}``.
+        """
         self.ends: list[tuple[int, int]] = []
-        """``(our end, descriptor of our output)`` for each pipe or terminal of the command."""
+        """``(descriptor from which we read, descriptor of our output)`` for each pipe or terminal of the command."""
         self._keys = threading.Thread(target=self._pass_keys, daemon=True)
         self._has_ended = threading.Event()
         self._inner: dict[int, int] = {}
-        """``{descriptor of our output: the command's end of the pipe or terminal}``."""
+        """``{descriptor of our output: descriptor to which the command writes}``. Both lead to a pipe or a terminal of
+        the relay.
+        """
         self._threads: list[threading.Thread] = []
         self._release: Callable[[int], object] = int
 
@@ -97,9 +101,10 @@ class Relay:
         return self
 
     def start(self, release: Callable[[int], object]) -> None:
-        """Close our copies of the command's ends, so that the relay ends when the last process closes the output.
+        """Close our copies of the descriptors to which the command writes.
 
-        ``release`` is called for each of our ends when the end is closed.
+        Then the relay ends when the last process closes the output. ``release`` is called with each descriptor from
+        which we read, after this descriptor is closed.
         """
         self._release = release
         self._close_inner()
@@ -185,7 +190,10 @@ def _is_given(descriptor: int) -> bool:
 
 
 def _open_terminal(like: int) -> tuple[int, int]:
-    """Open a terminal in raw mode with the size of ``like``; return our end and the command's end."""
+    """Open a pseudo-terminal in raw mode; return two descriptors: our side, and the command's side.
+
+    The number of columns and lines is copied from the terminal ``like``, a descriptor.
+    """
     import tty
 
     outer, inner = os.openpty()
@@ -210,8 +218,8 @@ _STANDARD_ERROR = 2
 class OutputDisplay:
     """Shows the command's output during a recording: by a relay, in the live view, or in a file.
 
-    The exit of the context waits until all processes have closed the command's output, unless a signal interrupts
-    ``starter``.
+    The exit of the context waits until all processes have closed the command's output. A signal that ``starter``
+    receives ends the wait.
     """
 
     view: View
@@ -283,7 +291,7 @@ class OutputDisplay:
     def begin(self, journal: Path, descriptor: int, release: Callable[[int], object]) -> None:
         """Start to relay the output and to draw the live view, after the command has started.
 
-        ``descriptor`` is the open journal. ``release`` is called for each source in ``relays`` when the source is
+        ``descriptor`` is the open journal. ``release`` is called with each source in ``relays`` after the source is
         closed.
         """
         if self._relay is not None:

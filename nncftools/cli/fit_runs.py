@@ -72,7 +72,8 @@ class GroupWatch(Watch):
         self._group = group
         self._lists_files = most_s == math.inf
         self._own_files = needs.files_of([os.getpid()])
-        """The files that this process maps. They cannot be dropped from the page cache, so ``files`` leaves them out.
+        """The files that this process maps. They stay in the page cache while this process runs, so they are not added
+        to ``files``.
         """
         self.files: set[str] = set()
         self.lost_processes = False
@@ -90,7 +91,7 @@ class GroupWatch(Watch):
             self.refaults = self._group.refaults()
 
     def look(self) -> None:
-        """List the files that the processes of the group map."""
+        """Add the files that the processes of the group map to ``files``."""
         if self._group is not None and self._lists_files:
             self.files |= needs.files_of(needs.pids_of(self._group.folder)) - self._own_files
 
@@ -159,7 +160,11 @@ class _Runs:
             screen.line(f"Run {fit.runs}: {describe_trial(trial, self.request.unit)} ({more})")
 
     def _run_free(self) -> None:
-        """Run the command without a limit. If its files were in the page cache, run it a second time."""
+        """Run the command without a limit.
+
+        If most of the files were in the page cache, drop the files and run the command again, because the files are
+        also dropped before each run with a limit.
+        """
         fit = self.fit
         files = set() if fit.free is None else set(fit.free.files)
         done = self._record(None, math.inf, sorted(files))
@@ -302,7 +307,7 @@ def write_answer(fit: Fit, unit: MemoryUnit) -> str:
 
 
 def write_sentences(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
-    """Yield the sentences after the first line: the peak without a limit, and the limit of full speed."""
+    """Yield the sentences after the first line: the peak without a limit, and the smallest limit with full speed."""
     if not fit.trials:
         yield f"With {_size_text(fit.unlimited.comfortable, unit)}, the command reads no file twice"
     yield f"The peak without a limit is {_size_text(fit.unlimited.peak_rss, unit)}"

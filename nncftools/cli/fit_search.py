@@ -35,7 +35,9 @@ class FitOptions(options.SeriesRequest):
         option("--success COMMAND", RUN, "Shell command after each run; the run worked only if this command succeeds."),
     ] = None
     before: Annotated[str | None, option("--before COMMAND", RUN, "The former name of --prepare.", hidden=True)] = None
-    free_only: Annotated[bool, option("--free-only", RUN, "Only run without a limit; needs no control group.")] = False
+    free_only: Annotated[
+        bool, option("--free-only", RUN, "Make only the run without a limit; needs no control group.")
+    ] = False
     interval: options.Interval = 0.1
     shell: options.Shell = False
 
@@ -70,9 +72,9 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     refaults: int | None = None
     """Bytes that the kernel dropped from memory and read again."""
     stall_s: float | None = None
-    """Time during which a task waited for memory (PSI)."""
+    """Time during which at least one thread waited for memory (PSI)."""
     session: str = ""
-    """File name of the recording."""
+    """File name of the recording; empty if there is no recording."""
 
 
 class Free(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +105,9 @@ class Fit(msgspec.Struct, kw_only=True):
     """The shell command of ``--success``. A run worked only if this command succeeds after the run."""
     free: Free | None = None
     free_runs: int = 0
-    """Number of runs without a limit: 2 if the files of the first run were in the page cache."""
+    """Number of runs without a limit so far: 0, 1 or 2. If the first run read most files from the page cache, there is
+    a second run, without the files in the page cache.
+    """
     trials: list[Trial] = []
     is_finished: bool = False
     works_from: int | None = None
@@ -124,7 +128,10 @@ class Fit(msgspec.Struct, kw_only=True):
 
     @property
     def is_smallest(self) -> bool:
-        """Whether the command failed with a limit that is smaller than ``works_from`` by at most the accepted error."""
+        """Whether ``works_from`` is the smallest limit that works.
+
+        True if the command failed with a limit that is at most 3 % smaller, or at most 4 MiB smaller.
+        """
         works = self.works_from or 0
         return works - self._largest_failed() <= _step(works)
 
@@ -194,12 +201,14 @@ class Fit(msgspec.Struct, kw_only=True):
 
 _MIB = 1 << 20
 _TOLERANCE = 0.03
-"""Accepted error of the smallest limit, as a share of the limit."""
+"""Tolerance of ``works_from`` (the smallest limit that works), as a share of this limit. The search ends if a limit
+that is smaller by at most the tolerance failed.
+"""
 _SLOWER = 1.1
 """A run has full speed if its duration is at most this multiple of the duration without a limit."""
 _LEAST_STEP = 4 * _MIB
-"""Least accepted error of a limit, in bytes. The memory that a Python program needs differs by almost this much from
-run to run.
+"""Smallest tolerance of a limit, in bytes: the search does not look for limits closer together. The memory that a
+Python program needs differs by almost this much from run to run.
 """
 _ABOVE_FLOOR = (1.005, 1.034, 1.064, 1.125, 1.3, 2.0, 4.0)
 """Limits to try one after another until the command works, as multiples of the floor (memory that the kernel can
@@ -211,12 +220,14 @@ _SLIGHTLY_MORE = 1.125
 files.
 """
 _MANY_FILES = 4
-"""The command reads many files if ``Free.comfortable`` is above this multiple of ``Free.floor``.
+"""If ``Free.comfortable`` (memory with which no file is read twice) is above this multiple of ``Free.floor`` (memory
+that the kernel can neither drop nor share), the command reads many files.
 
 In that case, the limit is doubled after a run that took too long, but did not run out of memory.
 """
 _TRIES_WITH_FILES = 3
-"""After this number of runs with a limit, the next limit is no longer the failed limit times 2 or ``_SLIGHTLY_MORE``.
+"""If the command took too long, and this number of limits was tried, the next limit is at least ``Free.comfortable``
+(memory with which no file is read twice).
 """
 _FAR = 5
 """The next limit is the geometric mean of the smallest good limit and the largest bad limit, if the good limit is more
@@ -226,23 +237,24 @@ _MOST_DOWN = 5
 """If more limits than this worked and none failed, the search ends. In that case, the measured floor is far too high.
 """
 _NEAR = 0.05
-"""Accepted error of the smallest limit with full speed, as a share of ``Free.comfortable``, if the limit is between 50
-% and 100 % of ``Free.comfortable``.
+"""Tolerance of ``fast_from`` (the smallest limit with full speed), if this limit is between 50 % and 100 % of
+``Free.comfortable`` (memory with which no file is read twice). The tolerance is this share of ``Free.comfortable``.
 """
 _NEAR_ON_SLOPE = 0.1
-"""Accepted error of the smallest limit with full speed, if the limit is not between 50 % and 100 % of
-``Free.comfortable``.
+"""Tolerance of ``fast_from`` (the smallest limit with full speed), if this limit is not between 50 % and 100 % of
+``Free.comfortable`` (memory with which no file is read twice).
 
-The error is a share of the limit or of ``Free.comfortable``, whichever is larger. It is larger than ``_NEAR`` for two
-reasons. Below 50 %, the duration rises slowly with smaller limits. Above 100 %, the limit depends on the bytes that the
-run writes.
+The tolerance is this share of ``fast_from`` or of ``Free.comfortable``, whichever is larger. The share is larger than
+``_NEAR`` for two reasons. Below 50 %, the duration rises slowly with smaller limits. Above 100 %, the limit depends on
+the bytes that the run writes.
 """
 _JUST_BELOW = 0.9
-"""First step below a limit that worked, as a share of the accepted error. If the command fails with that smaller limit,
-the search ends.
+"""After the first limit that works, the next limit is smaller by this share of the tolerance. If the command fails with
+the smaller limit, the search ends.
 """
 _FEW = 0.02
-"""Refaults (bytes that were dropped from memory and read again) are ignored below this share of ``Free.comfortable``.
+"""Refaults (bytes that were dropped from memory and read again) are ignored below this share of ``Free.comfortable``
+(memory with which no file is read twice).
 """
 _SLOW_STORAGE = 2.5
 _NOISE_S = 0.1
@@ -254,16 +266,16 @@ def _choose_from(least: float, limits: Sequence[float]) -> float | None:
 
 
 def _step(limit: float) -> float:
-    """Return the accepted error of a limit, in bytes."""
+    """Return the tolerance of the limit, in bytes: the search ends if a limit that is smaller by this much failed."""
     return max(limit * _TOLERANCE, _LEAST_STEP)
 
 
 def _choose_between(bad: float, good: Sequence[int], near: float) -> float | None:
     """Return a limit between ``bad`` (0 if no limit failed) and the smallest good limit; None if the search can end.
 
-    The search can end if the smallest good limit is at most ``near`` bytes above ``bad``. The first step down is within
-    this accepted error, and each further step is twice as long. Reason: files that are read repeatedly either fit into
-    memory or do not fit, so the limit is often just below the first guess.
+    The search can end if the smallest good limit is at most ``near`` bytes above ``bad``. The first step down is a
+    little shorter than ``near``, and each further step is twice as long. Reason: files that are read repeatedly either
+    fit into memory or do not fit, so the limit is often just below the first guess.
     """
     smallest, *others = sorted(good)
     if smallest - bad <= near or (not bad and len(others) >= _MOST_DOWN):

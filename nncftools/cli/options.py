@@ -376,9 +376,9 @@ def choose_format(asked: str | None, output: Path | None, formats: Collection[st
 def check_outputs(named: Mapping[str, Path | None], inputs: Iterable[Path], *, force: bool) -> dict[str, Path]:
     """Check all files that a command will write; return ``{option: file}``, with links resolved.
 
-    Files of options other than ``--output`` must be pictures. Raises UsageError like ``destination.check_output``. Also
-    raises UsageError if a picture has the wrong ending, if a link and its target have different endings, or if the
-    command would write a file twice or write a file that it reads.
+    Files of options other than ``--output`` must be pictures. Raises UsageError in these cases: a file cannot be
+    written; a file exists and ``force`` is false; a picture has the wrong ending; a link and its target have different
+    endings; the command would write a file twice, or write a file that it reads.
     """
     taken = {path.resolve() for path in inputs if os.path.isfile(path)}  # noqa: PTH113 — a name may be too long
     files: dict[str, Path] = {}

@@ -81,17 +81,20 @@ _METRICS = "metrics"
 _KEYS = ("interval", _METRICS, "unit", "depth", "mark-calls")
 """Keys of the table [tool.nncf-tools] in pyproject.toml: defaults of options, and functions to mark."""
 _RECORDING = ("monitor", "profile")
-"""The subcommands that use the project's metrics. Other subcommands read a recorded session, which may lack a metric.
+"""The subcommands whose default of --type comes from pyproject.toml. Other subcommands read a recorded session, which
+may lack a metric.
 """
 _DEFAULTS = "nncftools.defaults"
-"""Key in ``Context.meta``. The value is ``{option: key in pyproject.toml}``, for options with the project's default."""
+"""Key in ``Context.meta``. The value is ``{option: key in pyproject.toml}``, for options whose value comes from
+pyproject.toml.
+"""
 
 
 class Project(NamedTuple):
-    """The settings of a project."""
+    """The settings in the table [tool.nncf-tools] of a pyproject.toml."""
 
     path: Path = Path()
-    """The file with the settings."""
+    """The path of the pyproject.toml."""
     texts: Mapping[str, list[str]] = {}
     """The values by key, as texts: ``{"unit": ["GiB"], "metrics": ["rss", "anon"]}``."""
 
@@ -219,7 +222,7 @@ def _process(parameter: Any, parse: Callable[[str], Any], context: typer.Context
 
 
 def _use_project(parameter: Any, name: str, context: typer.Context, value: Any) -> Any:
-    """Return the project's default for a parameter; without such a default, return ``value``."""
+    """Return the default from pyproject.toml for a parameter; without such a default, return ``value``."""
     option_name = parameter.opts[0].removeprefix("--")
     key = _METRICS if option_name == "type" else option_name
     if key not in _KEYS or (key == _METRICS and context.info_name not in _RECORDING):
@@ -232,7 +235,10 @@ def _use_project(parameter: Any, name: str, context: typer.Context, value: Any) 
 
 
 def _name_source(context: typer.Context, name: str) -> str:
-    """Return the origin of a parameter's value for messages: file and key of the project, or the parameter's name."""
+    """Return a text for messages that says where a parameter's value comes from.
+
+    If the value comes from pyproject.toml, the text is the path of the file and the key. Otherwise, it is ``name``.
+    """
     key = context.meta.get(_DEFAULTS, {}).get(name)
     return f"{find_project().path}: {key}" if key else name
 

@@ -306,7 +306,9 @@ def _read_required(text: str, words: Sequence[str]) -> Requirement:
     earlier = forecast.loaded(Path(text)) or load(text)
     required = needs.of_forecast(earlier) if isinstance(earlier, forecast.Result) else needs.of_session(earlier)
     if required is None:
-        raise UsageError(f"option --require: {text!r} does not contain the needs of the command; record it again")
+        raise UsageError(
+            f"option --require: {text!r} does not say how much memory the command needs; record the command again"
+        )
     if earlier.command != words:
         screen.message(f"option --require: {text!r} was recorded with a different command")
     if required.is_bound:

@@ -106,7 +106,12 @@ def report(  # noqa: PLR0913 — one parameter per option
     ] = None,
     to: Annotated[
         float | None,
-        option("--to TIME", SHOW, "With --peak and --from TIME: the growth between these times.", parser=seconds_from),
+        option(
+            "--to TIME",
+            SHOW,
+            "With --peak and --from TIME: the growth from that time to this time.",
+            parser=seconds_from,
+        ),
     ] = None,
     depth: options.Depth = 1,
     details: options.Details = False,
@@ -209,10 +214,10 @@ def report(  # noqa: PLR0913 — one parameter per option
 
 
 class _Part(NamedTuple):
-    """The memory that ``--peak`` shows; by default the memory at the RSS peak."""
+    """The moment or the time span whose memory ``--peak`` shows; by default the moment of the RSS peak."""
 
     option: str = "--peak"
-    """The option that chose this memory."""
+    """The option that selects the moment or the time span."""
     operation: str | None = None
     at_s: float | None = None
     between_s: tuple[float, float] | None = None
@@ -221,7 +226,10 @@ class _Part(NamedTuple):
 def _choose_part(
     operation: str | None, at: float | None, from_: str | None, *, to: float | None, is_asked: bool
 ) -> _Part:
-    """Return the memory that ``--peak`` shows. Raises UsageError if options cannot be combined."""
+    """Return the moment or the time span whose memory ``--peak`` shows.
+
+    Raises UsageError if options cannot be combined.
+    """
     values = {"--operation": operation, "--at": at, "--to": to}
     given = [name for name, value in values.items() if value is not None]
     if given and not is_asked:

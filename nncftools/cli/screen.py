@@ -1,4 +1,4 @@
-"""Print: Rich's output on a terminal, plain text without padding elsewhere."""
+"""Prints with Rich on a terminal, and as plain text without padding elsewhere."""
 
 from __future__ import annotations
 

@@ -178,7 +178,10 @@ def find_input() -> int | None:
 
 
 def rewind_input(start: int | None) -> None:
-    """Go back in standard input, so that the next run reads the same input; ``start`` is from ``find_input``."""
+    """Go back to the position ``start`` in standard input, so that the next run reads the same input.
+
+    If ``start`` is None, standard input has no position, and nothing happens.
+    """
     if start is not None:
         os.lseek(0, start, os.SEEK_SET)
 
@@ -329,7 +332,10 @@ class Watch:
                 self.look()
 
     def look(self) -> None:
-        """Inspect the running command, repeatedly. Subclasses may override this; by default, nothing happens."""
+        """Inspect the running command. The watch calls this method every 0.1 s.
+
+        Here, the method does nothing. Subclasses may override it.
+        """
 
 
 def _send(number: int) -> None:
@@ -344,7 +350,7 @@ def _send(number: int) -> None:
 
 
 class Shown(NamedTuple):
-    """A result for people, with the answer first."""
+    """The result of a subcommand such as ``fit``, to print and to write as Markdown."""
 
     command: Sequence[str]
     answer: str
@@ -500,7 +506,7 @@ class Results:
         return found
 
     def write(self, document: object) -> None:
-        """Write the state. Raises NncfToolsError."""
+        """Write ``document``, the state after the last run, to the file ``state`` as JSON. Raises NncfToolsError."""
         destination.open_folder("--output", self.folder).close()
         with destination.writing("--output", self.state):
             write_file(self.state, _as_json(document))

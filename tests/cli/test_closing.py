@@ -20,7 +20,10 @@ def test_files(nncf_tools: Run, tmp_path: Path) -> None:
     assert result.stderr.count("3 RUNS") == 1
     assert re.search(r"^Peak RSS, MiB +(\d+\.\d +){3}\d+\.\d%$", result.stderr, re.MULTILINE)
     assert "Written to run-1.json … run-3.json" in result.stderr
-    assert "Next  nncf-tools compare --base 'run-*.json' --new 'NEW-*.json'  when another group" in result.stderr
+    assert (
+        "another group of runs, record the group, then: nncf-tools compare --base 'run-*.json' --new 'NEW-*.json'"
+        in result.stderr
+    )
 
 
 def test_stops_at_the_first_failure(nncf_tools: Run, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def refused(text: str, words: list[str] = WORDS) -> str:
     [
         ("--require 3GiB touch ran", "3 GiB of memory is needed, 2 GiB is available (machine: 8 of 16 GiB, control"),
         ("--require earlier.json touch ran", "3 GiB of memory is needed, 2 GiB is available"),
-        ("--require old.json touch ran", "'old.json' does not contain the needs of the command; record it again"),
+        ("--require old.json touch ran", "'old.json' does not say how much memory the command needs; record the"),
     ],
 )
 def test_wrong(in_process: Run, words: str, message: str) -> None:

@@ -169,7 +169,10 @@ def _is_model(word: str) -> bool:
 
 
 def _words_of_export(words: Sequence[str]) -> Sequence[str]:
-    """Return the words of an export by optimum-cli, from the format on; nothing for any other command."""
+    """Return the words after ``optimum-cli export``; empty for other commands.
+
+    The first word is the format: ``["onnx", "-m", "DIR", "OUT"]``.
+    """
     for index in range(2, min(len(words), _LATEST)):
         program = pathlib.PurePath(words[index - 2]).name
         if [program, words[index - 1], words[index]] in _EXPORTS:

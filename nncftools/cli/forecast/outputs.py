@@ -28,7 +28,7 @@ def count_layers(count: int) -> str:
 
 
 def describe_slice(part: Slice, unit: MemoryUnit) -> str:
-    """Return the figures of a slice (a run with only some of the layers) as a line of text."""
+    """Return memory and time of a slice (a run with only some of the layers) as a line of text."""
     if part.unused:
         return f"not used: {part.unused}"
     return f"peak {unit.label(part.peak)}, floor {unit.label(part.floor)}, {seconds_text(part.duration_s)}"
@@ -85,7 +85,11 @@ def _explain_unknown(result: Result, unit: MemoryUnit) -> str:
     layers = ", ".join(map(str, doubtful.layers))
     if doubtful.apart:
         return f"{held} {unit.label(doubtful.apart)} more in one of two runs with the same number of layers"
-    reason = ": these sizes are not on a line" if doubtful.operation else ", outside all marked operations"
+    reason = (
+        ": these sizes do not grow evenly with the number of layers"
+        if doubtful.operation
+        else ", outside all marked operations"
+    )
     return f"{held} {sizes} {unit} ({doubtful.what}) with {layers} layers{reason}"
 
 
@@ -113,7 +117,7 @@ def _about_needs(known: Forecast) -> str:
 
 
 def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
-    """Yield the sentences after the first line (``answer``): the figures of the whole model."""
+    """Yield the sentences after the first line (``answer``): memory, disk space and time with all layers."""
     known = result.forecast
     if known is None:
         return
@@ -268,9 +272,10 @@ def _draw_line(axes: Axes, line: Line, number: int, layers: int, unit: MemoryUni
 
 
 def _choose_lines(lines: Sequence[Line], layers: Sequence[int]) -> list[Line]:
-    """Return the highest line at each number in ``layers``, beginning with the last number.
+    """Return the lines to draw: for each number of layers in ``layers``, the line with the most memory.
 
-    Each operation has at most one line, and there are at most ``_MOST_LINES`` lines.
+    A line is the memory of an operation over the number of layers. The largest number of layers comes first. Each
+    operation has at most one line, and there are at most ``_MOST_LINES`` lines.
     """
     chosen: dict[str, Line] = {}
     for count in reversed(layers):

@@ -35,8 +35,9 @@ _MOST_SHARE = 0.4
 _PEAK_PER_BYTE = 6
 _WRITTEN_PER_BYTE = 4
 _IMPORTS = 512 << 20
-"""Before the first run, the peak of a slice is estimated as ``_IMPORTS`` bytes, plus ``_PEAK_PER_BYTE`` bytes for
-each byte of weights. An export of a mixture-of-experts model holds 4.3 times the size of the weights.
+"""Before the first run, the RSS peak of a slice (a model with only some of the layers) is estimated: ``_IMPORTS``
+bytes, plus ``_PEAK_PER_BYTE`` bytes for each byte of weights. In an export of a mixture-of-experts model, 4.3 bytes
+were measured for each byte of weights.
 """
 _MOST_FAILED = 2
 _MOST_RUNS = 5
@@ -80,10 +81,11 @@ def next_count(counts: Sequence[int], result: Result) -> int | None:
 def begin_result(request: ForecastOptions, command: Command, model: slices.Model, notes: list[str]) -> Result:
     """Return a forecast that has no runs yet. Raises UsageError if the model has too few layers."""
     if len(model.counts()) < LEAST_SLICES:
-        turns = f" that repeat after {model.period}" if model.period > 1 else ""
+        turns = f" in groups of {model.period}" if model.period > 1 else ""
         raise UsageError(
             f"no forecast of the model in {str(model.folder)!r}: it has {count_layers(model.layers)}{turns}: "
-            "too few for three slices; `nncf-tools profile` measures the whole model"
+            "too few, because a forecast needs runs with three smaller numbers of layers; "
+            "`nncf-tools profile` measures the whole model"
         )
     return Result(
         command=series.shareable(command.words),
@@ -148,9 +150,9 @@ class Runs:
     runner: Runner
 
     def go(self) -> None:
-        """Run slices until there are enough, or until no other slice fits into memory, disk space and time.
+        """Run the command with slices until the forecast has enough runs.
 
-        Raises NncfToolsError, Interrupted.
+        End earlier if no other slice fits into memory, disk space and time. Raises NncfToolsError, Interrupted.
         """
         result = self.result
         until_s = time.monotonic() + self.request.time
@@ -183,13 +185,13 @@ class Runs:
         return next((count for count in counts if not reasons[count]), None), reasons[wanted]
 
     def _check_failures(self, done: Slice) -> None:
-        """Raise NncfToolsError if the command has failed with two slices, before there were enough for a forecast."""
+        """Raise NncfToolsError if the command failed in two runs before there were enough runs for a forecast."""
         tried = len(self.result.slices)
         used = self.result.used
         failed = tried - len(used)
         if done.unused and failed >= _MOST_FAILED and not analysis.has_enough(used):
             log = self.results.folder / pathlib.PurePath(done.session).with_suffix(".log")
-            fails = f"the command does not work with {failed} of {tried} slices"
+            fails = f"the command failed in {failed} of {tried} runs with fewer layers"
             raise NncfToolsError(f"{fails}: {done.unused}; output: {log}")
 
     def why_not(self, layers: int, left_s: float) -> str:
@@ -222,7 +224,10 @@ class Runs:
         return ""
 
     def _try(self, layers: int) -> Slice:
-        """Make a slice of the model, run the command with the slice, and remove the slice and the output."""
+        """Make a slice of the model, run the command with the slice, and return the memory and time of the run.
+
+        The files of the slice and the command's output are removed.
+        """
         runner = self.runner
         is_again = any(part.layers == layers for part in self.result.slices)
         path = self.results.folder / f"slice-{layers}{series.AGAIN if is_again else ''}"
@@ -252,7 +257,7 @@ def scratch_folder(scratch: pathlib.Path) -> Iterator[pathlib.Path]:
     """
     with Folder(scratch) as place:
         if place.is_shared:
-            raise OSError("all users may rename files here, or in a folder above, because it is not sticky (chmod +t)")
+            raise OSError("all users may rename files in this folder or a folder above: set the sticky bit (chmod +t)")
         made = scratch / pathlib.Path(tempfile.mkdtemp("", "nncf-tools-forecast-", place.descriptor_path)).name
     try:
         opened = Folder(made)
@@ -270,10 +275,10 @@ def scratch_folder(scratch: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def measure_slice(layers: int, file: str, session: Session | None, failed: str, output: int) -> Slice:
-    """Return the figures of a run with ``layers`` layers. Raises NncfToolsError if the memory of the run is unknown.
+    """Return the memory, disk space and time of a run.
 
-    ``file`` is the name of the session, ``failed`` is the reason of a failure (or empty), and ``output`` is the size of
-    the output in bytes.
+    ``layers`` is the number of layers, ``file`` the name of the session, ``failed`` the reason of a failure (or empty),
+    and ``output`` the size of the output in bytes. Raises NncfToolsError if the memory of the run is unknown.
     """
     needed = None if session is None else needs.needs(session)
     peak = None if session is None else session.rss_peak.low

@@ -84,7 +84,9 @@ class Model:
     head: int
     """The number of layers at the beginning that differ from the other layers. Every slice of the model has them."""
     period: int
-    """The kinds of layers repeat after this many layers; 1 if all layers after the head are alike."""
+    """Number of layers after which the kinds of layers repeat; 1 if all layers after the first ``head`` layers are
+    alike.
+    """
     python: str | None
     """Path of the Python that runs the command. It makes random weights. None if the real weights are copied."""
     notes: Sequence[str]
@@ -101,7 +103,10 @@ class Model:
         return sum(math.prod(tensor.shape) for tensor in inner) // self.layers
 
     def counts(self) -> list[int]:
-        """Return the numbers of layers that a slice can have: ``head`` plus one or more whole periods."""
+        """Return the numbers of layers that a slice can have.
+
+        These are the first ``head`` layers plus a multiple of ``period`` layers.
+        """
         return list(range(self.head + self.period, self.layers, self.period))
 
     def select_tensors(self, layers: int) -> dict[str, Tensor]:
@@ -217,7 +222,10 @@ def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = Fals
 
 
 def _ask_for_names(config: Mapping[str, Any], words: Sequence[str]) -> list[str]:
-    """Ask the command's transformers which config keys hold the number of layers; return an empty list if unknown."""
+    """Return the config keys that hold the number of layers, from the transformers library of the command's Python.
+
+    Empty if the library cannot be asked or gives no answer.
+    """
     python = interpreter(words)
     if python is not None:
         with contextlib.suppress(NncfToolsError, msgspec.MsgspecError):
@@ -302,7 +310,7 @@ def _find_python(config: Mapping[str, Any], words: Sequence[str]) -> str:
     python = interpreter(words)
     if python is None or shutil.which(python) is None:
         raise NncfToolsError(
-            f"option --from-config: which Python runs {words[0]!r} is not known; begin COMMAND with python"
+            f"option --from-config: it is not known which Python runs {words[0]!r}; begin COMMAND with python"
         )
     return python
 
@@ -366,9 +374,10 @@ class _Index(msgspec.Struct):
 
 
 def _turns(config: Mapping[str, Any], kinds: Sequence[object]) -> tuple[int, int]:
-    """Return the number of layers at the beginning that differ, and the number of layers after which the others repeat.
+    """Return ``(head, period)`` of a model; see the class ``Model``.
 
-    Layers are alike if their weights (``kinds``) and all their entries in the config are equal.
+    The first ``head`` layers differ from the later layers. The kinds of the later layers repeat after ``period``
+    layers. Layers are alike if their weights (``kinds``) and all their entries in the config are equal.
     """
     layers = len(kinds)
     lists = [_per_layer(key, value, layers) for key, value in config.items()]

@@ -84,7 +84,7 @@ def _finish(plan: Sweep) -> int:
 
 
 def _check_figures(request: SweepOptions) -> None:
-    """Raise UsageError if --also or --recommend names a figure that the results will not have."""
+    """Raise UsageError if --also or --recommend names a value, such as latency, that the results will not have."""
     from nncftools.compression.reading import FIRST_TOKEN, LATENCY
     from nncftools.compression.results import parse_bounds
 
@@ -98,5 +98,6 @@ def _check_figures(request: SweepOptions) -> None:
         for figure in (LATENCY, FIRST_TOKEN):
             if figure.name in figures:
                 raise UsageError(
-                    f"option {option_name}: {figure.name!r} exists only for language models, not with --kind"
+                    f"option {option_name}: {figure.name!r} exists only for language models, "
+                    "and --kind is for other models"
                 )

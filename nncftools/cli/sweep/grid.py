@@ -56,7 +56,9 @@ def read_layers(model: Path) -> Layers:
 
 GRIDS = ("quick", "full")
 GROUP_SIZES = (128, 64, 32, 16)
-"""Group sizes in the order of preference."""
+"""Group sizes (numbers of weights that share a scale). A configuration without a group size gets the first of these
+sizes that fits all layers.
+"""
 _PER_CHANNEL = -1
 _FOLDER = Path(__file__).with_name("grids")
 _INT8 = "int8"
@@ -249,7 +251,7 @@ def refuse_changeable(path: Path, status: os.stat_result) -> None:
     """Raise UsageError if another user may change the file, because the file decides which code runs."""
     why = other_writer(status)
     if why:
-        raise UsageError(f"{str(path)!r} {why}, and decides which code runs here; name a copy of your own")
+        raise UsageError(f"{str(path)!r} {why}, and decides which code runs here; make a copy that only you may change")
 
 
 def check_tasks(path: Path) -> None:
@@ -265,7 +267,10 @@ def check_tasks(path: Path) -> None:
 
 
 def read_own(path: Path, *, may_wait: bool) -> bytes:
-    """Return the content of a file. Raises NncfToolsError, also if another user may change the file."""
+    """Return the content of a file that no other user may change. Raises NncfToolsError.
+
+    If ``may_wait`` is true, the file may be a FIFO, and a read waits for its writer.
+    """
     with intake.open_file(path, may_wait=may_wait) as file:
         refuse_changeable(path, os.fstat(file.fileno()))
         return intake.content(file, path)

@@ -64,7 +64,10 @@ class TestOptions:
         done = in_process("forecast -- true model '{output}'")
 
         assert done.returncode == UsageError.exit_code
-        assert "it has 3 layers: too few for three slices; `nncf-tools profile` measures the whole model" in done.stderr
+        assert (
+            "it has 3 layers: too few, because a forecast needs runs with three smaller numbers of layers; `"
+            in done.stderr
+        )
         assert not (tmp_path / "memory_logs").exists()
 
     @pytest.mark.parametrize(
@@ -94,7 +97,7 @@ class TestOptions:
         )
         done = in_process("forecast --from-config --no-output -- true model")
 
-        assert "which Python runs 'true' is not known" in done.stderr
+        assert "it is not known which Python runs 'true'" in done.stderr
 
 
 class TestPlan:
@@ -282,7 +285,10 @@ class TestAnswer:
             for part in measured(6, 12, 18, peak_of=1)
         ]
         result = replace(judged_result(None, 4), slices=bent)
-        expected = "Compression held 818, 828, 1,212 MiB (end) with 6, 12, 18 layers: these sizes are not on a line"
+        expected = (
+            "Compression held 818, 828, 1,212 MiB (end) with 6, 12, 18 layers: "
+            "these sizes do not grow evenly with the number of layers"
+        )
 
         assert outputs.answer(result) == f"Unknown whether it fits into 4 GiB: {expected}"
 
@@ -365,7 +371,7 @@ class TestForecast:
             (f"chown {OTHER} above", "the folder 'above' belongs to another user (nobody)"),
             (
                 "chmod 777 above",
-                "all users may rename files here, or in a folder above, because it is not sticky (chmod +t)",
+                "all users may rename files in this folder or a folder above: set the sticky bit (chmod +t)",
             ),
         ],
     )
@@ -404,7 +410,9 @@ class TestForecast:
         done = nncf_tools("forecast --no-output -o out -- sh -c", fails, "model")
 
         assert done.returncode == NncfToolsError.exit_code
-        assert "the command does not work with 2 of 3 slices: exit status 1: ValueError: no; output" in done.stderr
+        assert (
+            "the command failed in 2 of 3 runs with fewer layers: exit status 1: ValueError: no; output" in done.stderr
+        )
         assert len(written(tmp_path / "out")["slices"]) == 3
         assert len(list(tmp_path.glob("slice-*-of-20-????????"))) == 3  # also for commands that keep work by name
 
