@@ -84,7 +84,7 @@ def _finish(plan: Sweep) -> int:
 
 
 def _check_figures(request: SweepOptions) -> None:
-    """Raise UsageError if --also or --recommend names a figure that the results will not have."""
+    """Raise UsageError if --also or --recommend names a measurement that the results will not have."""
     from nncftools.compression.reading import FIRST_TOKEN, LATENCY
     from nncftools.compression.results import parse_bounds
 
