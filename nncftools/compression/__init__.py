@@ -67,8 +67,8 @@ def visualize(
 def check_format(df: pd.DataFrame) -> None:
     """Raise ResultsError (a RuntimeError) if the rows of a table cannot be compared. The message lists all problems.
 
-    Every standard column must exist and contain valid numbers. In the column ``mode``, each of the words gptq, int4 and
-    fp32 must occur in at least one row.
+    All columns in ``EXPECTED_COLUMNS`` must exist, with valid cells. Each of the words gptq, int4 and fp32 must be in
+    at least one cell of the column ``mode``.
     """
     _load_models(df, STANDARD)
     modes = [mode.casefold() for mode in df[MODE]]

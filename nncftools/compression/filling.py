@@ -230,7 +230,7 @@ def check_found(wanted: Mapping[tuple[str, str], str], figures: Mapping[str, flo
 
 
 def _find_key(path: pathlib.Path, figures: Mapping[str, object], task: str, metric: str) -> str:
-    """Return the key of ``metric`` in the results of a task. Keys look like ``acc,none``: a name and a filter.
+    """Return the key of ``metric`` in ``figures``, a task's results. A key is a name and a filter: ``acc,none``.
 
     If no key has the name, return ``metric`` itself. Raises NncfToolsError if only other filters than the filter in
     ``metric`` exist, or if ``metric`` has no filter and several keys match. The message contains ``path`` and ``task``.

@@ -126,7 +126,7 @@ TIME = Cost("time", "Compression time", "compression time, s", 1, is_size=False,
 LATENCY = Cost("latency", "Latency per token", "per token, s", 1, is_size=False, decimals=5)
 FIRST_TOKEN = Cost("first token", "Latency of the first token", "first token, s", 1, is_size=False, decimals=4)
 FIGURES = (PEAK, INFERENCE_PEAK, TIME, LATENCY, FIRST_TOKEN)
-"""The costs in optional columns: a file can lack these columns."""
+"""The costs (memory or time) in optional columns: a file can lack these columns."""
 DECIMALS = {figure.column: figure.decimals for figure in FIGURES}
 DECIMALS |= {PEAK.high_column: 0, BITS_PER_WEIGHT: 2}
 """Digits after the decimal point in a table: ``{optional column: digits}``."""

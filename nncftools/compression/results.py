@@ -82,7 +82,7 @@ def comparisons(
     """Return the results of every model, in the order of ``models``.
 
     ``points`` has ``(error, compression rate)`` for each row of each model; by default, both are computed. Raises
-    ResultsError if an error or a compression rate is impossible.
+    ResultsError if an error or a compression rate is above 1e9, or a rate is below 1e-9.
     """
     titles = []
     for model in models:
@@ -102,9 +102,10 @@ def comparisons(
 
 
 def evaluate(model: Model, metrics: Sequence[Metric], points: Points | None = None) -> list[Result]:
-    """Return a model's rows with error and compression rate, sorted by error.
+    """Return a model's rows with error (loss of quality) and compression rate. The smallest error comes first.
 
-    Rows of equal error keep the order of the file. Raises ResultsError if an error or a compression rate is impossible.
+    Rows of equal error keep the order of the file. Raises ResultsError if an error or a compression rate is impossible:
+    above 1e9, or a rate below 1e-9.
     """
     base = model.baseline
     if points is None:
@@ -207,7 +208,7 @@ _UNITS = (
 )
 """Units of time: ``(least time in seconds to show in the unit, seconds in the unit, name of the unit)``."""
 _LEAST = 1e-9
-"""A smaller value is impossible, and counts as unknown."""
+"""A value below this number, in the unit of the column, is impossible and counts as unknown."""
 _WHOLE_FROM = 999.5
 _GIB_FROM = 4 * MemoryUnit.GiB.factor
 
@@ -238,7 +239,7 @@ def get_figure(row: CheckedRow, figure: Cost) -> Measured | None:
 
 
 def require(models: Sequence[Model], figures: Iterable[Cost]) -> None:
-    """Raise ResultsError if a file does not have the column of a cost."""
+    """Raise ResultsError if a file lacks the column of a cost (memory or time)."""
     for model in models:
         first = model.rows[0]
         columns = [*first.extra, *first.values]

@@ -271,7 +271,7 @@ class _Step:
             os.close(descriptor)
 
     def result(self) -> dict[str, Any] | None:
-        """Return the result that a step wrote, such as ``{"compression_s": 12.5}``; None if there is none."""
+        """Return the result of the step, such as ``{"compression_s": 12.5}``; None if the step wrote no result."""
         with open(self._job, "rb", closefd=False) as file:
             file.seek(len(self._written))
             result = file.read()
