@@ -1,4 +1,4 @@
-"""The parts that all pictures share: colours, figure, time axis, legend, text that fits, and the file."""
+"""The parts that all pictures share: colours, an empty matplotlib figure, time axis, legend, fitted text, saving."""
 
 from __future__ import annotations
 
@@ -165,12 +165,12 @@ class Ruler:
         self._renderer: RendererBase = RendererAgg(1, 1, DPI)  # type: ignore[no-untyped-call]
 
     def width(self, text: str, size: float) -> float:
-        """Return the width of a line of text."""
+        """Return the width of a line of text in inches. ``size`` is the size of the font in points."""
         font = FontProperties(size=size)
         return self._renderer.get_text_width_height_descent(text, font, ismath=False)[0] / DPI
 
     def fitted(self, text: str, room: float, size: float) -> str:
-        """Return a text that fits into the width ``room``: if necessary, cut out the middle. Empty if nothing fits."""
+        """Return a text that fits into ``room`` inches: if necessary, cut out the middle. Empty if nothing fits."""
         if self.width(text, size) <= room:
             return text
         fits = _largest(
@@ -180,7 +180,10 @@ class Ruler:
         return shortened(text, fits) if fits > 1 else ""
 
     def lines(self, text: str, room: float, size: float, most: int) -> list[str]:
-        """Wrap a text into at most ``most`` lines of the width ``room``; if necessary, shorten the last line."""
+        """Wrap a text into lines of at most ``room`` inches; ``size`` is the size of the font in points.
+
+        ``most`` is the largest number of lines. If necessary, the last line is shortened.
+        """
         if most == 1 or self.width(text, size) <= room:
             return [self.fitted(text, room, size)]
         fits = _largest(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _STANDARD_ERROR = 2
 _MOST_LINKS = 40
-"""Most symbolic links to follow, as in Linux."""
+"""The largest number of symbolic links to follow, as in Linux."""
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _PERMISSIONS = 0o777
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -73,7 +73,7 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
 def write_file(path: pathlib.Path, content: bytes) -> None:
     """Write a whole output, or keep the earlier file if that fails. If the name ends in ``.gz``, the output is gzipped.
 
-    Raises OSError like ``replacing``.
+    Raises OSError if writing fails, and for a link or file of another user, a folder, a socket or a disk.
     """
     if path.name.lower().endswith(".gz"):
         import gzip
@@ -296,7 +296,7 @@ def open_ours(path: pathlib.Path) -> int:
 def open_output(path: pathlib.Path) -> int:
     """Open an output that grows while a command runs; return the descriptor. Raises OSError.
 
-    A file is opened as in ``open_ours``; a descriptor, a device or a FIFO is opened as in ``replacing``.
+    A new file replaces an earlier file. A descriptor, a device or a FIFO is opened for writing.
     """
     file = file_behind(path)
     return _open_stream(path) if file is None else open_ours(file)

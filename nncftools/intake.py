@@ -58,21 +58,21 @@ class Limits(NamedTuple):
     """Limits for the content of files. No recording by `monitor` reaches these limits."""
 
     size: int = 2 << 30
-    """Most bytes of an unpacked file: several times the size of a recording with a million samples."""
+    """The largest size of an unpacked file in bytes: several times the size of a recording with a million samples."""
     processes: int = 200_000
     marks_of_recording: int = 50_000
     marks_of_process: int = 20_000
     marks_of_operation: int = 1_000
-    """Most operations of a marks log that are listed directly inside another operation. The two fields before are the
-    limits for the whole log and for a process. Operations above a limit are joined and counted."""
+    """The largest number of operations in a marks log that are listed directly inside another operation. The two fields
+    before are the limits for the whole log and for a process. Operations above a limit are joined and counted."""
     warnings: int = 10_000
     table_bytes: int = 10_000_000
     table_rows: int = 1_000
-    """Most rows in a table of compressed models. A longer table would be unreadable, and a picture would have no room
-    for the names."""
+    """The largest number of rows in a table of compressed models. A longer table would be unreadable, and a picture
+    would have no room for the names."""
     packed_ratio: int = 800
-    """Most times that a file may grow when unpacked, once the unpacked size exceeds 64 MiB. Recordings grow 3 to 30
-    times, and idle recordings at most 600 times."""
+    """The largest factor by which a file may grow when unpacked. The factor is checked once the unpacked size exceeds
+    64 MiB. Recordings grow by a factor of 3 to 30, and idle recordings by at most 600."""
 
 
 LIMITS = Limits()
@@ -259,7 +259,11 @@ def read_file(path: pathlib.Path, *, most: int | None = None, may_wait: bool = T
 
 
 def content(file: BinaryIO, path: pathlib.Path, most: int | None = None) -> bytes:
-    """Return the content of an open file, as ``read_file`` does."""
+    """Return the content of an open file: unpacked if gzipped, and without a byte-order mark.
+
+    Raises SessionFileError if the file cannot be read, or has more than ``most`` bytes. If ``most`` is None, the limit
+    is ``LIMITS.size``.
+    """
     data = io.BytesIO()  # unlike joining parts, getvalue() does not copy the content
     limit = LIMITS.size if most is None else min(most, LIMITS.size)
     try:
@@ -277,7 +281,7 @@ def content(file: BinaryIO, path: pathlib.Path, most: int | None = None) -> byte
 
 
 def size_of(file: BinaryIO) -> int | None:
-    """Return the size of an open file without unpacking; None for a FIFO."""
+    """Return the size of an open file in bytes; None for a FIFO. For a gzip file, the size is the compressed size."""
     status = os.fstat(file.fileno())
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
@@ -300,8 +304,8 @@ def too_large(path: pathlib.Path, limit: int) -> SessionFileError:
 def pieces(file: BinaryIO, path: pathlib.Path) -> Iterator[bytes]:
     """Yield the unpacked content of a file in short parts, without a byte-order mark.
 
-    Raises SessionFileError if the file unpacks to far more bytes than any recording; OSError; exceptions in
-    ``DAMAGED``.
+    Raises SessionFileError if the file unpacks to far more bytes than any recording. Also raises OSError, and the
+    exceptions in ``DAMAGED`` for a damaged gzip file.
     """
     counted = io.BufferedReader(Counted(file), _PIECE)
     read = counted.raw
@@ -376,8 +380,8 @@ _SETTINGS = (
     ("-", rf"(?i){_NAME_START}(--?{_KEY}\s+)(?!-){_VALUE}", r"\1***"),
     (":", rf"(?i){_NAME_START}({_KEY}(?:\\?[\"']\s*:\s*|:\s+)){_VALUE}", r"\1***"),
 )
-"""Patterns for secret settings and options in a word of a command: a word may itself be a whole shell command line. The
-entries have the same form as in ``_TOKENS``."""
+"""Patterns for secret settings and options in a word of a command. A word may itself be a whole shell command line. An
+entry is ``(text, pattern, replacement)``; the pattern is only tried if the word contains the text."""
 _TOKENS = (
     (":", r"(?i)\b(authorization[\"']?\s*:\s*[\"']?)[^\"'\n]+", r"\1***"),
     ("://", r"(://)[^\s/@:]*:[^\s/]+@", r"\1***@"),
@@ -402,8 +406,8 @@ line."""
 _STRING = rf"(?:\b[A-Za-z]{{1,2}})?(?:{_TEXT})[\"']?"
 _OPERATOR = r"\]*\s*(?::[^=,;\"'(){}]{0,80}=(?!=)|[:!+]?={1,2}|:)"
 _IN_CODE = rf"(?:{_SECRET}|(?i:[\w.]*(?:pwd|_key|authorization))|[a-z]\w*(?:Token|Password|Secret|Key))"
-"""Matches a name that counts as secret in code. More names count than on a command line, because a reader of the code
-can still find the line."""
+"""Matches a name that counts as secret in code. More names count than on a command line. A string that is hidden by
+mistake does little harm, because a reader can find the line in the source file."""
 _ASSIGNMENT = (
     rf"((?:{_NAME_START}{_IN_CODE}|[\"']-{{0,2}}{_IN_CODE}[\"'](?:\s*,)?)(?:(?<=,)|{_OPERATOR}))"
     rf"((?:{_STRING}|\((?:{_STRING}|[^\"'()])*\)|[^,;\"'])*)"

@@ -67,7 +67,8 @@ def visualize(
 def check_format(df: pd.DataFrame) -> None:
     """Raise ResultsError (a RuntimeError) if the rows of a table cannot be compared. The message lists all problems.
 
-    A problem is a missing column, a cell without a valid figure, or a missing row with gptq, int4 or fp32.
+    All columns in ``EXPECTED_COLUMNS`` must exist, with valid cells. Each of the words gptq, int4 and fp32 must be in
+    at least one cell of the column ``mode``.
     """
     _load_models(df, STANDARD)
     modes = [mode.casefold() for mode in df[MODE]]
@@ -79,7 +80,7 @@ def check_format(df: pd.DataFrame) -> None:
 def add_relative_metrics(df: pd.DataFrame) -> pd.DataFrame:
     """Return the table with average relative error and compression rate of each row, sorted by the error.
 
-    Both figures are relative to the row with fp32 of the same model. Raises ResultsError.
+    Error and rate are relative to the row with fp32 of the same model. Raises ResultsError.
     """
     from nncftools.compression.results import evaluate
 
@@ -117,8 +118,9 @@ def to_markdown(df_: pd.DataFrame, output_file: str | os.PathLike[str]) -> None:
 
 
 def to_plot(df: pd.DataFrame, output_file: str | os.PathLike[str]) -> None:
-    """Draw a table from ``add_relative_metrics``. The name can end in .svg or .pdf; otherwise, the picture is a PNG.
+    """Draw the results in a table that ``add_relative_metrics`` returned: compression rate against error.
 
+    If the name of the output file ends in .svg or .pdf, the picture has this format; otherwise, the picture is a PNG.
     Raises ResultsError.
     """
     from nncftools.compression.outputs import unnamed_text, write
@@ -161,7 +163,7 @@ def _require(df: pd.DataFrame, names: Sequence[str]) -> None:
 
 
 def _render_figure(name: str, cell: str, form: Callable[[float], str]) -> str:
-    """Return the text of a figure for the table. An empty cell stays empty. Raises ResultsError."""
+    """Return the number in a cell as text for the table. An empty cell stays empty. Raises ResultsError."""
     from nncftools.compression.checking import parse_number
 
     value = parse_number(cell) if cell else math.nan

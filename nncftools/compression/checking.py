@@ -1,4 +1,4 @@
-"""Converts cells to figures: every value is checked, and all problems are reported together."""
+"""Converts the cells of a results file to numbers. The numbers are checked, and all problems are reported together."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from nncftools.units import nearest
 
 BASELINE = "fp32"
 FAILED = "failed"
-"""The column that says why a configuration failed; empty after success. A failed row has no figures of size and
-quality."""
+"""The column that says why a configuration failed; empty after success. A failed row has no size and no quality
+values."""
 USUAL_MODES = ("int8", "int4", "gptq")
 MAX_LISTED = 20
 _SHOWN = 60
@@ -30,7 +30,7 @@ _ROUNDING = 1e-3
 
 @dataclass(frozen=True)
 class CheckedRow:
-    """A row with checked figures: a compressed model, or the baseline."""
+    """A row with checked numbers: a compressed model, or the baseline."""
 
     number: int
     """The number of the row in the file; the header is row 1."""
@@ -43,11 +43,11 @@ class CheckedRow:
     size: float
     """The size of the model in the unit of the file."""
     values: Mapping[str, float]
-    """The figures of quality: ``{column of a metric: figure}``."""
+    """The quality values: ``{column of a metric: value}``."""
     stderrs: Mapping[str, float]
     """The standard errors in the file: ``{column of a metric: standard error}``."""
     extra: Mapping[str, str]
-    """The cells of all other columns, unchanged: ``{column: cell}``."""
+    """The unchanged cells of all columns that have no other field in this class: ``{column: cell}``."""
     stored: Mapping[str, float]
     """The file's values in columns that are computed again: ``{column: value}``. Both values are compared."""
 
@@ -68,7 +68,8 @@ class Model:
 
     path: pathlib.Path
     setup: str
-    """The name of the first column; empty if the column has no name or contains no models."""
+    """The header of the first column, which describes the set-up of the measurements. Empty if this column has no
+    header, or does not contain names of models."""
     name: str
     rows: Sequence[CheckedRow]
     baseline: CheckedRow
@@ -120,8 +121,8 @@ def load(sources: Sequence[pathlib.Path | RawTable], metrics: Sequence[Metric]) 
 def incomparable(tables: Sequence[RawTable], metrics: Sequence[Metric]) -> dict[Metric, str]:
     """Return the metrics that cannot be compared, with the reason: ``{metric: reason}``.
 
-    If the baseline is 0, there is no relative error. A non-standard metric cannot be compared if the baseline is
-    negative, or if a row in a table of ``sweep`` has a negative figure or no figure.
+    If the baseline has 0, there is no relative error. A non-standard metric cannot be compared if the baseline is
+    negative, or if a row in a table of ``sweep`` has a negative value or no value.
     """
     reasons: dict[Metric, str] = {}
     for table in tables:
@@ -139,7 +140,7 @@ def incomparable(tables: Sequence[RawTable], metrics: Sequence[Metric]) -> dict[
                 elif is_baseline and value is not None and value < 0:
                     reasons[metric] = f"the baseline of {name} has {value:g}"
                 elif FAILED in table.header and (value is None or value < 0):
-                    reasons[metric] = f"row {record.number} of {name} has no figure of at least 0"
+                    reasons[metric] = f"row {record.number} of {name} has no number of at least 0"
     return reasons
 
 

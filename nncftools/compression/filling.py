@@ -1,6 +1,6 @@
-"""Writes figures of evaluation tools into a row of a CSV file of results.
+"""Writes results of evaluation tools into a row of a CSV file.
 
-The figures come from lm-evaluation-harness, from who-what-benchmark, and from the size of a model's folder.
+The values come from lm-evaluation-harness, from who-what-benchmark, and from the size of a model's folder.
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ class FilledRow(NamedTuple):
 
 
 def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float], *, force: bool = False) -> FilledRow:
-    """Write figures into the row that matches ``key``. If there is no such row, add a row; make the file if needed.
+    """Write values into the row that matches ``key``. If there is no such row, add a row; make the file if needed.
 
-    ``setup`` is the name of the first column of a new file. If a cell already has a different figure, the figure is
-    only replaced with ``force``. If NncfToolsError or OSError is raised, the file is unchanged.
+    ``setup`` is the name of the first column of a new file. ``figures`` is ``{column: value}``. If a cell already has a
+    different value, the value is only replaced with ``force``. If NncfToolsError or OSError is raised, the file is
+    unchanged.
     """
     header, rows = _read_rows(path, setup)
     model = key.model
@@ -184,7 +185,7 @@ def parse_tasks(texts: Sequence[str]) -> dict[tuple[str, str], str]:
 
 
 class _Evaluation(msgspec.Struct):
-    """The results file of lm-evaluation-harness: ``{task: {metric: figure}}``."""
+    """The results file of lm-evaluation-harness: ``{task: {metric: value}}``."""
 
     results: dict[str, dict[str, object]]
 
@@ -192,7 +193,7 @@ class _Evaluation(msgspec.Struct):
 def read_lm_eval(
     path: pathlib.Path, wanted: Mapping[tuple[str, str], str], *, may_wait: bool = True
 ) -> dict[str, float]:
-    """Return figures and standard errors in a results file of lm-evaluation-harness: ``{column: figure}``.
+    """Return values and standard errors in a results file of lm-evaluation-harness: ``{column: value}``.
 
     ``wanted`` is ``{(task, metric): column}``. A key of the file is ``name,filter``. The key of a wanted metric without
     a filter is ``name,none``, ``name``, or the only key with this name. Raises NncfToolsError if the file cannot be
@@ -222,16 +223,17 @@ def read_lm_eval(
 
 
 def check_found(wanted: Mapping[tuple[str, str], str], figures: Mapping[str, float]) -> None:
-    """Raise UsageError if a wanted metric has no figure. Standard metrics do not need a figure."""
+    """Raise UsageError if a wanted metric has no value. Standard metrics do not need a value."""
     for key, column in wanted.items():
         if column not in figures and key not in _STANDARD:
-            raise UsageError(f"the results have no figure of {':'.join(key)!r}")
+            raise UsageError(f"the results have no value of {':'.join(key)!r}")
 
 
 def _find_key(path: pathlib.Path, figures: Mapping[str, object], task: str, metric: str) -> str:
-    """Return the key of ``metric`` in ``figures``. If there is no such key, return ``metric`` itself.
+    """Return the key of ``metric`` in ``figures``, a task's results. A key is a name and a filter: ``acc,none``.
 
-    Raises NncfToolsError if the filter is wrong, or if several filters match.
+    If no key has the name, return ``metric`` itself. Raises NncfToolsError if only other filters than the filter in
+    ``metric`` exist, or if ``metric`` has no filter and several keys match. The message contains ``path`` and ``task``.
     """
     for key in (f"{metric},none", metric):
         if key in figures:

@@ -103,7 +103,7 @@ def details(comparison: Comparison, result: Result) -> dict[str, object]:
 def list_rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -> list[dict[str, object]]:
     """Return the details of all results.
 
-    If bounds are given, there are two more keys. ``within bounds`` is None if the answer depends on unknown figures.
+    If bounds are given, there are two more keys. ``within bounds`` is None if the answer depends on unknown values.
     ``recommended`` is true for the best choice of each model.
     """
     rows: list[dict[str, object]] = []
@@ -120,7 +120,7 @@ def list_rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -
 def extra_text(name: str, cell: str) -> str:
     """Return the text to show for ``cell`` in the column ``name``.
 
-    A figure is rounded if ``DECIMALS`` has the column. Any other cell is returned unchanged.
+    If ``DECIMALS`` has the column, a number is rounded to the given decimals. Any other cell is returned unchanged.
     """
     value = parse_number(cell) if name in DECIMALS else None
     return cell if value is None else f"{value:.{DECIMALS[name]}f}"
@@ -143,7 +143,7 @@ def _read_figure(name: str, cell: str) -> str | float | None:
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table without a newline at the end.
 
-    The layout is the same as in NNCF's visualizer, so that a diff of a published table shows only the changed figures.
+    The layout is the same as in NNCF's visualizer, so that a diff of a published table shows only the changed numbers.
     """
     headings = [text(name).replace(" ", "<br>") for name in header]
     alignments = ["left"] * len(header)
@@ -180,7 +180,10 @@ def failures(comparisons: Sequence[Comparison]) -> str:
 
 
 def describe_answers(comparisons: Sequence[Comparison], bounds: Bounds) -> list[str]:
-    """Return a line per model: the smallest row within the bounds, and how many rows lack a figure that has a bound."""
+    """Return a line per model: the row with the smallest model size within the bounds (the user's limits).
+
+    The line also says how many rows were left out because a value with a bound is unknown.
+    """
     lines = []
     for comparison in comparisons:
         choice = choose(comparison, bounds)
@@ -291,7 +294,7 @@ FORMATS = ("png", "svg", "pdf", "html")
 
 
 class Request(NamedTuple):
-    """The inputs and options of ``make``."""
+    """The inputs and options of the function ``make``, which writes the table and the picture."""
 
     inputs: Sequence[pathlib.Path]
     folder: pathlib.Path | None = None
@@ -304,7 +307,7 @@ class Request(NamedTuple):
     extra: bool = False
     bounds: Bounds | None = None
     also: Sequence[reading.Cost] = ()
-    """The picture shows each of these figures in a separate panel."""
+    """Memory sizes or durations, such as the peak memory of compression; each has a separate panel in the picture."""
     max_error: float | None = None
     """Results with a larger error are not drawn. By default, results far beyond all others are not drawn."""
 
@@ -337,7 +340,7 @@ def make(request: Request) -> Visualization:
         metrics = [metric for metric in found if metric not in reasons]
     left_out = [f"{metric.column} is left out of the error: {why}" for metric, why in reasons.items()]
     if not metrics:
-        raise ResultsError(f"no figure can be compared; {'; '.join(left_out)}")
+        raise ResultsError(f"no metric can be compared; {'; '.join(left_out)}")
     models = load(sources, metrics)
     bounded = request.bounds.figures if request.bounds else []
     computed.require(models, [*bounded, *request.also])
@@ -400,7 +403,7 @@ def _collect_notes(comparisons: Sequence[Comparison], unnamed: int, *, lenient: 
             others = ", ".join(str(row.number) for row in model.repeated)
             notes.append(f"{name}: rows {first}, {others} are all {BASELINE}; row {first} is the baseline")
         for column in computed.find_wrong_columns(comparison):
-            note = f"{name}: column {column!r} differs from the computed figures, which are shown instead"
+            note = f"{name}: column {column!r} differs from the computed values, which are shown instead"
             notes.append(note)
     if unnamed:
         notes.append(unnamed_text(unnamed))
@@ -482,9 +485,10 @@ def _set_ticks(ruler: Any, begin: float, end: float, most: int) -> None:  # noqa
 def _choose_names(
     shown: Sequence[Result], places: Sequence[tuple[float, float]], width: float
 ) -> Iterator[tuple[int, str, int]]:
-    """Yield index, name and side of each result whose name has room beside the point; side 1 is right, -1 is left.
+    """Yield ``(index, name, side)`` for each result whose name has room beside the point.
 
-    Results on the front come first. ``places`` has the column and the line of each point.
+    ``side`` is 1 (right of the point) or -1 (left). Results on the Pareto front are the first to get room. ``places``
+    has the position of each point in the terminal: ``(column, line)``.
     """
     taken = [(line, column, column) for column, line in places]
     best_first = sorted(range(len(shown)), key=lambda index: not shown[index].is_pareto)

@@ -1,4 +1,4 @@
-"""Draws the picture: a panel with compression rate against average relative error, and panels with other figures.
+"""Draws the picture: a panel with compression rate against average relative error, and panels with memory or time.
 
 All panels have the same error axis. A panel has named points, the Pareto front and bounds.
 """
@@ -51,7 +51,7 @@ DOMINATED = 0.45
 """The opacity of points that are not on the Pareto front."""
 LINE = "#888888"
 _LOG_FROM = 10
-"""The scale is logarithmic if the largest figure is at least this many times the smallest figure."""
+"""The vertical scale is logarithmic if the largest value is more than this many times the smallest value."""
 _NEAR = 1.5
 """A bound is not drawn if the bound exceeds the end of the scale by more than this factor."""
 
@@ -84,18 +84,18 @@ class ShownResult(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A result in a panel. Figures are in the unit of the panel's scale."""
+    """A result in a panel. ``low`` and ``y`` are in the unit of the panel's scale."""
 
     shown: ShownResult
     low: float
     y: float
-    """The figure of the result. If only a lower and an upper end of the figure are known, the upper end."""
+    """The value on the vertical axis. If only a lower and an upper bound are known, the upper bound."""
     is_best: bool
     """Whether the point is on the panel's Pareto front."""
 
     @property
     def place(self) -> tuple[float, float]:
-        """The coordinates of the point: error and figure."""
+        """The coordinates of the point: error, and the value on the vertical axis."""
         return self.shown.result.error, self.y
 
 
@@ -105,7 +105,8 @@ class Panel:
 
     axes: Axes
     figure: reading.Cost | None = None
-    """The figure on the vertical axis; None for the compression rate. Only for the compression rate, more is better."""
+    """The memory size or duration on the vertical axis, for which less is better. None for the compression rate, for
+    which more is better."""
     prefix: str = ""
     """The SVG ids of the panel's points begin with this text."""
     factor: float = 1.0
@@ -134,9 +135,9 @@ def draw(
     max_error: float = math.inf,
     also: Sequence[reading.Cost] = (),
 ) -> Drawing:
-    """Draw all results except baselines. Each figure of ``also`` has a panel below the compression rate.
+    """Draw all results except baselines. Each cost (memory or time) in ``also`` has a panel below the compression rate.
 
-    Bounds are drawn as lines. The result that the bounds recommend has a ring.
+    Bounds are drawn as lines. For each model, a ring marks the smallest result within the bounds.
     """
     canvas, axes = figure()
     drawing = Drawing(canvas)
@@ -205,7 +206,7 @@ def _choose_results(drawing: Drawing, comparisons: Sequence[Comparison], max_err
 
 
 def _add_panels(canvas: Figure, axes: Axes, also: Sequence[reading.Cost]) -> list[Panel]:
-    """Add a panel for each figure in ``also``, below the first panel; return the new panels."""
+    """Add a panel for each cost (memory or time) in ``also``, below the first panel; return the new panels."""
     heights = [_MAIN_IN, *[_PANEL_IN] * len(also)]
     canvas.set_size_inches(_WIDTH_IN, sum(heights))
     grid = canvas.add_gridspec(len(heights), 1, height_ratios=heights)
@@ -321,7 +322,7 @@ def _legend_mark(marker: str, colour: str, label: str, alpha: float = 1.0) -> Li
 
 
 def _fill(panel: Panel, comparisons: Sequence[Comparison], shown: Sequence[ShownResult], fronts: Sequence[str]) -> None:
-    """Draw the results that have the panel's figure, and the Pareto front of each model.
+    """Draw the results that have a value for the panel's vertical axis, and the Pareto front of each model.
 
     ``fronts`` has the colour of each model's Pareto front.
     """
@@ -356,7 +357,7 @@ def _fill(panel: Panel, comparisons: Sequence[Comparison], shown: Sequence[Shown
     if panel.figure is None:
         return
     if not known:
-        _write_in_middle(panel.axes, "no row has this figure")
+        _write_in_middle(panel.axes, "no row has this value")
         return
     notes = []
     if any(low < high for _, (low, high) in known):
@@ -467,7 +468,7 @@ def _add_bounds(panel: Panel, comparisons: Sequence[Comparison], bounds: Bounds,
 
 
 def _find_level(panel: Panel, comparisons: Sequence[Comparison], bound: Bound) -> float | None:
-    """Return the height of a bound in the panel; None if the panel does not show the bounded figure."""
+    """Return the height of a bound in the panel; None if the panel does not show this bound."""
     if bound.figure is not None and bound.figure is panel.figure:
         return bound.limit / panel.factor
     if bound.figure is MODEL_SIZE and panel.figure is None and len(comparisons) == 1:
@@ -493,11 +494,12 @@ _DIRECTIONS = np.column_stack([np.cos(_ANGLES), np.sin(_ANGLES)])
 """The directions to try from a marker to the name of the point. The first direction is up and right; directions near
 the first come next."""
 _ON_LINE = 100.0
-"""The cost of a name that covers a line. A distance of a pixel between marker and name costs 1."""
+"""The cost of a name that covers a drawn line, such as a Pareto front. The cheapest place for a name is best. Each
+pixel between marker and name costs 1."""
 _CROSSING = 45.0
 """The cost of a leader (the line from a marker to a name) that crosses a name or a marker."""
 _FAR = 14.0
-"""If a name is at least this many pixels away from the marker, a leader connects them."""
+"""If a name is at least this many pixels away from the marker, a thin line (the leader) connects name and marker."""
 
 
 @dataclass
@@ -509,11 +511,11 @@ class _Names:
 
     frame: Bbox
     gap: float
-    """The radius of a marker in pixels."""
+    """The radius of a marker in pixels. Names keep at least this distance from the point."""
     covered: list[Bbox] = field(default_factory=list)
     """The boxes of markers and names, which no other name may cover."""
     lines: list[Path] = field(default_factory=list)
-    """Lines and leaders, which names avoid if possible."""
+    """Lines that names avoid if possible: Pareto fronts, bounds, and the thin lines from markers to distant names."""
 
     def place(self, point: NDArray[np.float64], size: NDArray[np.float64]) -> tuple[Bbox, float] | None:
         """Return the best box for a name, and the distance to the marker; None if there is no room."""
@@ -553,7 +555,7 @@ def _make_leader(point: NDArray[np.float64], box: Bbox) -> Path:
 
 
 def _add_names(drawing: Drawing, panels: Sequence[Panel]) -> None:
-    """Fix the layout, and write the names of the points."""
+    """Compute the final layout, switch off further changes of the layout, and write the names of the points."""
     engine = drawing.figure.get_layout_engine()
     assert engine is not None
     engine.execute(drawing.figure)

@@ -90,26 +90,25 @@ STANDARD = (WIKITEXT, LAMBADA_ACCURACY, LAMBADA_PERPLEXITY, SIMILARITY)
 
 @dataclass(frozen=True)
 class Cost:
-    """A figure of memory or time, such as the peak memory of compression; less is better.
+    """A cost in memory or time, such as the peak memory of compression; less is better.
 
-    A file can lack the column, and a row can lack the figure.
+    The values are in a column of the results file. If the column or a cell is missing, the value is unknown.
     """
 
     name: str
-    """The name in bounds and messages."""
+    """The name in messages and in limits that the user sets, such as ``peak`` in ``peak<=8GiB``."""
     label: str
     column: str
     factor: float
     """The size of the column's unit, in bytes or seconds."""
     is_size: bool = True
-    """If true, the figure is in bytes; if false, in seconds."""
+    """If true, the values are in bytes; if false, in seconds."""
     decimals: int = 0
     """Digits after the decimal point in a table."""
     high_column: str = ""
-    """The column with the upper end of the figure, in the same unit; empty if there is no such column.
-
-    If a row has an upper end, ``column`` has the lower end, and comparisons use only the upper end.
-    """
+    """The column with the upper bound of the value, in the same unit; empty if there is no such column. If a row has an
+    upper bound, the other column (the field ``column``) has the lower bound, and comparisons use only the upper
+    bound."""
 
 
 MODEL_SIZE = Cost("size", "Model size", SIZE, MemoryUnit.GiB.factor, decimals=3)
@@ -127,7 +126,7 @@ TIME = Cost("time", "Compression time", "compression time, s", 1, is_size=False,
 LATENCY = Cost("latency", "Latency per token", "per token, s", 1, is_size=False, decimals=5)
 FIRST_TOKEN = Cost("first token", "Latency of the first token", "first token, s", 1, is_size=False, decimals=4)
 FIGURES = (PEAK, INFERENCE_PEAK, TIME, LATENCY, FIRST_TOKEN)
-"""The figures in optional columns: a file can lack these columns."""
+"""The costs (memory or time) in optional columns: a file can lack these columns."""
 DECIMALS = {figure.column: figure.decimals for figure in FIGURES}
 DECIMALS |= {PEAK.high_column: 0, BITS_PER_WEIGHT: 2}
 """Digits after the decimal point in a table: ``{optional column: digits}``."""
@@ -153,8 +152,9 @@ def direction_of(column: str) -> Direction | None:
 def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
     """Return the metrics that all tables have.
 
-    A column has a metric if its name ends like a known metric, or if there is a column with its standard errors. If no
-    column has a metric, raise ResultsError if there is a column ``mode``; otherwise, return the four standard metrics.
+    A column is a metric if the last word of the name is known, such as ``acc`` or ``perplexity``, or if there is a
+    column with standard errors for this column. If no column is a metric, raise ResultsError if there is a column
+    ``mode``; otherwise, return the four metrics in ``STANDARD``.
     """
     names = list(tables[0].header) if tables else []
     for table in tables:
@@ -179,9 +179,10 @@ def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
 
 
 def parse_metrics(texts: Sequence[str]) -> tuple[Metric, ...]:
-    """Parse ``NAME:higher``, ``NAME:lower`` or ``standard`` to metrics.
+    """Parse texts to metrics. A text is ``NAME:higher``, ``NAME:lower`` or the word ``standard``.
 
-    A standard column keeps the standard direction. Raises UsageError.
+    NAME is a column; ``higher`` or ``lower`` says which values are better. The word ``standard`` means the four metrics
+    in ``STANDARD``. If NAME is a column of these four metrics, the given direction is ignored. Raises UsageError.
     """
     metrics: dict[str, Metric] = {}
     for text in texts:

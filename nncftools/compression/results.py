@@ -1,7 +1,7 @@
-"""Computes the results of rows: error, compression rate, kind and Pareto front, and figures of memory and time.
+"""Computes the results of rows in a results file: error, compression rate, kind and Pareto front, memory and time.
 
-The module also finds the lines of the picture, parses bounds on figures, and finds the smallest model within all
-bounds. The functions are pure. Unknown values are None.
+The module also finds the lines to draw in the picture, parses bounds (the user's limits, such as ``peak<=8GiB``), and
+finds the smallest model within all bounds. The functions are pure. Unknown values are None.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DATA_AWARE = re.compile(r"scale|awq|data.?aware|calibrat")
 
 
 class Group(StrEnum):
-    """A kind of compression; each kind is a series in the picture."""
+    """A kind of compression. In the picture, each kind has a different marker."""
 
     BASELINE = "baseline"
     LORA = "LoRA correction"
@@ -43,7 +43,7 @@ class Group(StrEnum):
 
 @dataclass(frozen=True)
 class Result:
-    """A row, with figures that are computed from the row and the baseline."""
+    """A row of the results file, and values that are computed from the row and the baseline."""
 
     row: CheckedRow
     error: float
@@ -65,7 +65,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a model, sorted by error."""
+    """The results of a model. The smallest error (loss of quality) comes first."""
 
     name: str
     """A name that is unique among the models shown together."""
@@ -81,8 +81,8 @@ def comparisons(
 ) -> list[Comparison]:
     """Return the results of every model, in the order of ``models``.
 
-    ``points`` has error and rate of each row; by default, they are computed from the figures. Raises ResultsError, see
-    ``evaluate``.
+    ``points`` has ``(error, compression rate)`` for each row of each model; by default, both are computed. Raises
+    ResultsError if an error or a compression rate is above 1e9, or a rate is below 1e-9.
     """
     titles = []
     for model in models:
@@ -102,9 +102,10 @@ def comparisons(
 
 
 def evaluate(model: Model, metrics: Sequence[Metric], points: Points | None = None) -> list[Result]:
-    """Return a model's rows with error and rate, sorted by error. Rows of equal error keep the order of the file.
+    """Return a model's rows with error (loss of quality) and compression rate. The smallest error comes first.
 
-    Raises ResultsError if a figure is impossible.
+    Rows of equal error keep the order of the file. Raises ResultsError if an error or a compression rate is impossible:
+    above 1e9, or a rate below 1e-9.
     """
     base = model.baseline
     if points is None:
@@ -112,7 +113,7 @@ def evaluate(model: Model, metrics: Sequence[Metric], points: Points | None = No
     for row, (error, rate) in zip(model.rows, points, strict=True):
         if not (abs(error) < _MOST and 1 / _MOST < rate < _MOST):
             place = f"{str(model.path)!r}: row {row.number}"
-            raise ResultsError(f"{place}: error {error:.3g}, compression rate {rate:.3g}: check the figures of the row")
+            raise ResultsError(f"{place}: error {error:.3g}, compression rate {rate:.3g}: check the numbers in the row")
     best = pareto(points)
     results = []
     for index, row in enumerate(model.rows):
@@ -172,7 +173,10 @@ def pareto(points: Sequence[tuple[float, float]]) -> set[int]:
 
 
 def find_wrong_columns(comparison: Comparison) -> list[str]:
-    """Return the computed columns with wrong values in the file. Differences up to a thousandth are allowed."""
+    """Return the computed columns whose values in the file are wrong.
+
+    A difference is allowed up to 0.001, or up to a thousandth of the value if this is more.
+    """
     columns = set()
     for result in comparison.results:
         for column, value in ((ERROR, result.error), (RATE, result.rate)):
@@ -204,24 +208,25 @@ _UNITS = (
 )
 """Units of time: ``(least time in seconds to show in the unit, seconds in the unit, name of the unit)``."""
 _LEAST = 1e-9
-"""A smaller figure is impossible, and counts as unknown."""
+"""A value below this number, in the unit of the column, is impossible and counts as unknown."""
 _WHOLE_FROM = 999.5
 _GIB_FROM = 4 * MemoryUnit.GiB.factor
 
 
 class Measured(NamedTuple):
-    """A figure in bytes or seconds, as a range between a lower and an upper end.
+    """A size in bytes or a duration in seconds, as a range between a lower and an upper bound.
 
-    If the file has a single value, both ends are equal.
+    If the file has a single value, both bounds are equal.
     """
 
     low: float
     high: float
-    """The upper end of the figure. Bounds and pictures use this end."""
+    """The upper bound of the value. This bound is compared with the user's limits, and is the height of the point in
+    the picture."""
 
 
 def get_figure(row: CheckedRow, figure: Cost) -> Measured | None:
-    """Return a row's figure; None if the cell is empty, not a number, or not above 0."""
+    """Return a row's size in bytes or duration in seconds; None if the cell is empty, not a number, or not above 0."""
     ends = []
     for column in (figure.column, figure.high_column):
         value = row.size
@@ -234,7 +239,7 @@ def get_figure(row: CheckedRow, figure: Cost) -> Measured | None:
 
 
 def require(models: Sequence[Model], figures: Iterable[Cost]) -> None:
-    """Raise ResultsError if a file does not have the column of a figure."""
+    """Raise ResultsError if a file lacks the column of a cost (memory or time)."""
     for model in models:
         first = model.rows[0]
         columns = [*first.extra, *first.values]
@@ -266,7 +271,8 @@ def scale_of(figure: Cost, value: float) -> tuple[float, str]:
 
 _PRECISION = re.compile(rf"[a-z]*(?:{LOW_BITS.pattern}|int8)")
 _LEADING = {Group.LORA: "lora", Group.GPTQ: "gptq", Group.DATA_FREE: "data-free"}
-"""The algorithm by which a kind of compression is recognised. The name of such a series begins with this algorithm."""
+"""The algorithm by which a kind of compression is recognised. In the name of results of this kind, this algorithm comes
+before other algorithms."""
 
 
 def series_name(results: Sequence[Result]) -> str:
@@ -331,29 +337,29 @@ _FRACTION = re.compile(r"([0-9]*\.?[0-9]+)\s*(%?)", re.ASCII)
 _OWN_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*Gb", re.ASCII)
 """Matches a model size in Gb, the unit in the name of the size column. This unit is GiB; ``GB`` is decimal."""
 _TOLERANCE = 1e-9
-"""The tolerance for computed figures: a computed 0.05 is rarely exactly 0.05."""
+"""The tolerance for computed values: a computed 0.05 is rarely exactly 0.05."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest accepted figure of a row."""
+    """The largest value that the user accepts, such as ``peak<=8GiB``."""
 
     figure: Cost | None
-    """The bounded figure; None for the average relative error."""
+    """The bounded size or duration; None for the average relative error."""
     limit: float
     """The limit: a fraction if the error is bounded, otherwise bytes or seconds."""
     is_inside: bool
-    """Whether a figure equal to the limit is accepted."""
+    """Whether a value equal to the limit is accepted."""
     text: str
     """The limit as text with its unit, such as ``8 GiB``."""
 
     @property
     def name(self) -> str:
-        """The name of the bounded figure."""
+        """The name of the bounded value: ``peak``."""
         return self.figure.name if self.figure else ERROR_NAME
 
     def holds(self, result: Result) -> bool | None:
-        """Return whether a result is accepted; None if the figure is unknown."""
+        """Return whether a result is accepted; None if the value is unknown."""
         value = result.error
         if self.figure is not None:
             figure = get_figure(result.row, self.figure)
@@ -375,7 +381,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds that must all hold. Each bound is for a different figure."""
+    """The user's limits for results. All bounds must hold. Each bound is for a different column."""
 
     each: Sequence[Bound]
 
@@ -383,7 +389,7 @@ class Bounds:
         return iter(self.each)
 
     def hold(self, result: Result) -> bool | None:
-        """Return whether a result is within all bounds; None if the answer depends on unknown figures."""
+        """Return whether a result is within all bounds; None if the answer depends on unknown values."""
         verdicts = [bound.holds(result) for bound in self.each]
         if False in verdicts:
             return False
@@ -391,7 +397,7 @@ class Bounds:
 
     @property
     def figures(self) -> list[Cost]:
-        """The figures that have a bound, except the model's error."""
+        """The sizes and durations that have a bound."""
         return [bound.figure for bound in self.each if bound.figure]
 
     @property
@@ -404,7 +410,7 @@ class Bounds:
 
 
 USUAL_BOUNDS = Bounds([Bound(None, 0.05, is_inside=True, text="5%")])
-"""The bounds if the user gives none."""
+"""The only bound if the user sets no limits: an average relative error of at most 5 %."""
 _UNCOMPRESSED = {"none", "original", "uncompressed", "fp16", "bf16"}
 """Modes of uncompressed rows that are not the baseline."""
 
@@ -421,14 +427,15 @@ def name_in_sentence(result: Result) -> str:
 
 
 class Choice(NamedTuple):
-    """The smallest model within bounds, and the number of rows that lack a figure that has a bound."""
+    """The smallest model within the bounds, and the number of rows in which a value with a bound is unknown."""
 
     best: Result | None
-    """The smallest model; None if no row is within the bounds."""
+    """The result with the smallest model size; None if no result is within the bounds."""
     left_out: int
-    """The number of rows that lack a bounded figure, although all known figures are within the bounds."""
+    """The number of results that may be within the bounds: at least one value with a bound is unknown, and all known
+    values are within the bounds."""
     unknown: Sequence[str]
-    """The names of the figures that are missing in the left-out rows."""
+    """The names of the values that are unknown in at least one of these results."""
 
 
 def parse_bounds(text: str) -> Bounds:

@@ -183,7 +183,7 @@ class Psrecord(RowLog):
         """Drop all rows, and forget the previous row."""
         super().reset()
         self._last: Columns = {}
-        """The previous row, with the values of the log."""
+        """The previous row as written in the log: ``{column: [value]}``; empty before the first row."""
 
     def take(self, columns: Columns) -> None:
         """Add rows. Counters of the log are converted to totals since the first row."""
@@ -344,7 +344,11 @@ class ConDuct(RowLog):
         }
 
     def take(self, columns: Columns) -> None:
-        """Add reports. The sums of a report become a sample; the RSS of each process is added to ``children``."""
+        """Add con-duct's reports.
+
+        The sums in a report become a sample. For each process, the RSS becomes a sample of this process in
+        ``children``.
+        """
         super().take(columns)
         for time_s, report in zip(columns[TIME], columns["report"], strict=True):
             self._samples += report.num_samples
@@ -426,9 +430,9 @@ class Nncf(RowLog):
     last = "unit"
 
     def __init__(self, source: Source, metric: str | None = None, unit: MemoryUnit = MemoryUnit.MiB) -> None:
-        """Start without rows.
+        """Start without rows. ``unit`` is used if the log does not give a unit.
 
-        If ``metric`` is given, ignore the file name. If the log does not give a unit, use ``unit``.
+        If ``metric`` is None, the file name gives the metric of the log; for any other file name, the metric is RSS.
         """
         named = re.fullmatch(_NAME, source.path.name)
         if metric is None and named is None:

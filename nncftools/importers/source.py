@@ -187,7 +187,7 @@ def _remove_secrets(session: Session, path: pathlib.Path) -> Session:
 
 
 MAX_ROWS = 1_000_000
-"""Most rows of a session; with more, neighbouring rows are merged."""
+"""The largest number of rows in a session. If a log has more rows, neighbouring rows are merged."""
 MAX_PROCESSES = 10_000
 _BATCH = 100_000
 """Rows are merged when a table has more than this many rows above ``MAX_ROWS``."""
@@ -209,9 +209,10 @@ class LogTable:
         self.taken = 0
         """Number of rows that were added, counted before merging."""
         self._numbers = array("d")
-        """Original number of each remaining row."""
+        """For each row in the table: the index among all added rows, from 0. Merging removes rows, but keeps these
+        indices."""
         self.bucket = 1
-        """Number of original rows per bucket; 1 as long as nothing was merged."""
+        """Number of added rows per bucket (a group of neighbouring rows); 1 if no rows were merged."""
         self._merged = 0
         """Index of the first row of the last bucket. More rows may be added to this bucket."""
 
@@ -334,25 +335,26 @@ class RowLog:
     recorder: str
     """Name of the importer, for the option ``--from``."""
     columns: Sequence[str]
-    """The values of a row in order: the time, metrics, and other values (not part of the samples)."""
+    """The names of the values in a row, in order: the time, metrics, and other values (not part of the samples)."""
     unit = 1
     """The log's unit of memory in bytes."""
     lowest = 0.0
-    """Smallest valid value. Times are never below 0."""
+    """Smallest valid value in any column except the time. Times are never below 0."""
     start_s: float | None = None
     """Start of the recording in Unix seconds; infinite if unknown. If the first row is earlier, the recording starts at
     the first row. None if the times of the log are seconds since the start."""
     others = ""
-    """Matches lines that are not rows. Each named group matches a fact about the recording, such as the command."""
+    """A regular expression for lines that are not rows; empty if there are no such lines. Each named group matches a
+    fact about the recording, such as the command."""
     first = ""
-    """Name of the group in ``others`` that matches a line before the rows of every recording; empty if there is none.
-    """
+    """Name of a group in the regular expression ``others``. The group matches a line above the rows of each recording
+    in the file. Empty if there is no such line."""
     last = ""
-    """Name of the group in ``others`` that matches a line after the rows of every recording. Later rows belong to
-    another recording in the same file. Empty if there is no such group."""
+    """Name of a group in the regular expression ``others``. The group matches a line below the rows of each recording;
+    later rows belong to another recording in the same file. Empty if there is no such line."""
     other_may_end_open = False
-    """Whether the last line of a file is read without a line break if it matches ``others``. A row without a line break
-    is never read."""
+    """Whether the last line of a file may lack a line break, if the line matches the regular expression ``others``. If
+    the last line is a row without a line break, the row is cut off, and is never read."""
 
     def __init__(self, source: Source) -> None:
         self.source = source

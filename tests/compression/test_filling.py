@@ -125,7 +125,7 @@ class TestLmEval:
     def test_nothing_is_dropped(self, tmp_path: Path, task: str) -> None:
         """A metric that was asked for and has no figure is an error, not a gap."""
         wanted = parse_tasks((task,))
-        with pytest.raises(UsageError, match=f"the results have no figure of '{task}'"):
+        with pytest.raises(UsageError, match=f"the results have no value of '{task}'"):
             check_found(wanted, read_lm_eval(saved(tmp_path, RESULTS), wanted))
 
     def test_standard_metrics_may_be_missing(self) -> None:

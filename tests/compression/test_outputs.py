@@ -150,7 +150,7 @@ class TestMake:
         """Without any other column, the message names the column, and nothing is written."""
         header = [*HEADER[:7], "score", "score stderr"]
         path = written(tmp_path / "a.csv", [{**one, "score": "0"} for one in four()], header)
-        with pytest.raises(ResultsError, match=r"no figure can be compared; score is left out .*a\.csv' has 0$"):
+        with pytest.raises(ResultsError, match=r"no metric can be compared; score is left out .*a\.csv' has 0$"):
             make(Request([path]))
 
         assert list(tmp_path.iterdir()) == [path]
@@ -163,13 +163,13 @@ class TestMake:
 
     @pytest.mark.parametrize("cell", ["", "-0.1"])
     def test_row_of_a_sweep_without_a_figure(self, tmp_path: Path, cell: str) -> None:
-        """A column of a sweep's file is left out if a row has no figure of at least 0; any other file is refused."""
+        """A column of a sweep's file is left out if a row has no number of at least 0; any other file is refused."""
         cells = [{**one, "score": "0.5", "failed": ""} for one in four()]
         header = [*HEADER, "score", "score stderr", "failed"]
         path = written(tmp_path / "a.csv", changed(cells, 4, "score", cell), header)
         outcome = make(Request([path], formats=()))
 
-        why = f"row 4 of {str(path)!r} has no figure of at least 0"
+        why = f"row 4 of {str(path)!r} has no number of at least 0"
         assert outcome.notes[-1] == f"score is left out of the error: {why}"
         with pytest.raises(ResultsError, match=f"row 4, column 'score'.* found .*{cell or 'nothing'}"):
             make(Request([written(tmp_path / "b.csv", changed(cells, 4, "score", cell), header[:-1])]))

@@ -181,7 +181,7 @@ class TestPanels:
         some, none = panels
 
         assert some.get_title(loc="left") == "unknown, not shown: 1"
-        assert [text.get_text() for text in none.texts] == ["no row has this figure"]
+        assert [text.get_text() for text in none.texts] == ["no row has this value"]
 
     @pytest.mark.parametrize("count", [4, *(pytest.param(of, marks=pytest.mark.long) for of in (16, 40))])
     def test_names(self, tmp_path: Path, count: int) -> None:

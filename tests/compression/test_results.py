@@ -32,7 +32,7 @@ class TestFigures:
     )
     def test_impossible_figures(self, tmp_path: Path, column: str, cell: str) -> None:
         """Impossible figures are refused with their row."""
-        with pytest.raises(NncfToolsError, match=r"a\.csv': row 4: error .*: check the figures"):
+        with pytest.raises(NncfToolsError, match=r"a\.csv': row 4: error .*: check the numbers"):
             compared(written(tmp_path / "a.csv", changed(four(), 4, column, cell)))
 
     def test_standard_error(self, tmp_path: Path) -> None:

@@ -48,26 +48,26 @@ class SweepRow(msgspec.Struct):
     int8: float
     rank: int | None = None
     size: int | None = None
-    """Size of the weights on disk."""
+    """Total size of the weight files (``.bin``) in bytes; None if unknown."""
     figures: dict[str, tuple[float, float | None]] = {}
     """Value and standard error by column: ``{"score": (0.93, None)}``."""
     compression_s: float | None = None
     peak: int | None = None
-    """Lower bound of the compression peak; the upper bound is ``peak_high``."""
+    """Lower bound of the peak RSS during compression, in bytes; None if unknown. ``peak_high`` is the upper bound."""
     peak_high: int | None = None
     owner: str = ""
     inference_peak: int | None = None
     first_token_s: float | None = None
     per_token_s: float | None = None
     inference_s: float | None = None
-    """Duration of a call of the model; None for a language model."""
+    """Median duration of a call of the model, in seconds; None for a language model."""
     widths: dict[str, int] = {}
-    """Number of weights by width: ``{"int4": 1000, "int8": 200}``."""
+    """Number of weights by bit width: ``{"int4": 1000, "int8": 200}``."""
     failed: str = ""
     measured_s: float = 0.0
-    """Total duration of the measured processes."""
+    """Total duration of the measured processes, in seconds."""
     wall_s: float = 0.0
-    """Total duration, including the work of the sweep itself."""
+    """Total duration in seconds, including the work of the sweep itself."""
     continuations: list[list[int]] = []
     """The tokens that the baseline generates after each prompt, for comparison. Other configurations have none."""
 
@@ -93,7 +93,7 @@ def make_table(model: str, setup: str, rows: Sequence[SweepRow]) -> str:
 
 
 def quality_columns(rows: Sequence[SweepRow]) -> list[str]:
-    """Return the columns about quality in all rows, without duplicates."""
+    """Return the quality columns that at least one row has, without duplicates."""
     columns: dict[str, None] = {}
     for row in rows:
         columns |= dict.fromkeys(row.figures)
@@ -101,7 +101,7 @@ def quality_columns(rows: Sequence[SweepRow]) -> list[str]:
 
 
 def measured_columns(rows: Sequence[SweepRow]) -> list[str]:
-    """Return the columns after the columns about quality: times, memory, bits, and failure.
+    """Return the columns that follow the quality columns: times, memory, bits, and failure.
 
     The inference times of a language model are per token; the inference time of another model is per call.
     """
@@ -329,7 +329,7 @@ DEFINITIONS = {
     INFERENCE_PEAK: "lower bound of the peak RSS of the evaluation, which reads logits in steps of 128 tokens",
     FIRST_TOKEN: "time to the first new token, median over prompts",
     PER_TOKEN: "time per further token of a greedy continuation of 32 tokens, median over prompts",
-    INFERENCE: "time of a call, median over up to 20 calibration items",
+    INFERENCE: "duration of a call of the model, median over up to 20 calibration items",
     BITS_PER_WEIGHT: "bits of the file per weight, with scales and zero points",
     BIT_WIDTHS: "share of the weights with each bit width; only weights in matrices count",
     FAILED: "why the configuration failed",

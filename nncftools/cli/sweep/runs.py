@@ -43,7 +43,11 @@ def is_complete(rows: Mapping[str, SweepRow], configuration: Configuration) -> b
 
 
 def estimate_s(configuration: Configuration, rows: Mapping[str, SweepRow], unit_s: float) -> float:
-    """Return the duration of an earlier run of the configuration; if there is none, an estimate from the effort."""
+    """Return the duration of the configuration in seconds: measured if an earlier run succeeded, or estimated.
+
+    The estimate is ``unit_s`` × effort. The effort is the expected duration as a multiple of the baseline's duration;
+    ``unit_s`` is the number of seconds per unit of effort.
+    """
     if is_complete(rows, configuration):
         return rows[configuration.name].wall_s
     return unit_s * configuration.effort
@@ -52,7 +56,7 @@ def estimate_s(configuration: Configuration, rows: Mapping[str, SweepRow], unit_
 _EXPORTED = ".exported"
 """Name of an empty file in the folder of an exported model. The file exists only if the export has succeeded."""
 _MOST = 1e8
-"""A model has collapsed if a figure is at least this multiple of the same figure of the baseline."""
+"""A model has collapsed if a quality value is at least this many times the baseline's value in the same column."""
 _EXPORT = "optimum.commands.optimum_cli"
 _TASK = "text-generation-with-past"
 
@@ -246,7 +250,7 @@ def _describe(row: SweepRow) -> str:
 
 
 def find_collapse(row: SweepRow, baseline: SweepRow | None) -> str:
-    """Return a message if a figure is far larger than the same figure of the baseline; otherwise, an empty text."""
+    """Return a message if a quality value is far larger than the baseline's value; otherwise, return an empty text."""
     if baseline is not None:
         for column, (value, _) in row.figures.items():
             base, _ = baseline.figures.get(column, (0.0, None))

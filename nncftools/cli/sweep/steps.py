@@ -71,9 +71,9 @@ class Task(msgspec.Struct, frozen=True):
     max_memory: int | None = None
     keep_model: bool = False
     tasks: list[str] = []
-    """Tasks of lm-evaluation-harness, possibly with a metric: ``arc_easy:acc``."""
+    """Benchmarks of lm-evaluation-harness (there called tasks), possibly with a metric: ``arc_easy:acc``."""
     include_path: str = ""
-    """Folder with tasks that the user wrote."""
+    """Folder with the user's own benchmarks for lm-evaluation-harness; empty if there is no such folder."""
     code: str = ""
     """Text of the user's Python file (``--kind``), if the model is not a language model."""
     reference: list[list[int]] | None = None
@@ -93,7 +93,7 @@ class Ran:
 
     session: Session | None
     result: dict[str, Any] | None
-    """The measured figures; None after a failure."""
+    """The result that the step wrote, such as ``{"compression_s": 12.5}``; None after a failure."""
     failed: str
     """Why the step failed; empty after success."""
 
@@ -198,7 +198,10 @@ class _Steps:
                 self._add_figures({name: (value, figures.get(name + STDERR))})
 
     def _add_figures(self, figures: Mapping[str, Sequence[float | None]]) -> None:
-        """Add figures of quality to the row. If a value is not finite, the configuration has failed."""
+        """Add quality values to the row. ``figures`` is ``{column: (value, standard error)}``.
+
+        If a value is not finite, the configuration has failed.
+        """
         for column, (value, stderr) in figures.items():
             if value is None or not math.isfinite(value):
                 self._row.failed = f"evaluate: {column} is {value}: the model has collapsed, or the score is wrong"
@@ -268,7 +271,7 @@ class _Step:
             os.close(descriptor)
 
     def result(self) -> dict[str, Any] | None:
-        """Return the figures that a step has written; None if the step wrote none."""
+        """Return the result of the step, such as ``{"compression_s": 12.5}``; None if the step wrote no result."""
         with open(self._job, "rb", closefd=False) as file:
             file.seek(len(self._written))
             result = file.read()

@@ -19,9 +19,10 @@ from typing import Any
 
 
 def run(job: int, sweep: int) -> None:
-    """Run the step of a job.
+    """Run the step of a job. ``job`` and ``sweep`` are file descriptors.
 
-    ``job`` and ``sweep`` are descriptors. ``sweep`` is a pipe that closes when the sweep ends.
+    ``job`` is a file with the settings of the step in JSON; the result is appended to this file. ``sweep`` is a pipe
+    that closes when the sweep ends.
     """
     os.set_inheritable(job, False)
     os.set_inheritable(sweep, False)

@@ -30,7 +30,7 @@ _FEWEST = 2
 
 
 class Score(NamedTuple):
-    """A measured value."""
+    """A measured quality of a model, such as accuracy or perplexity."""
 
     value: float
     stderr: float | None
@@ -83,7 +83,10 @@ def windows(tokens: Sequence[int], prefix: int, length: int) -> Iterator[tuple[l
 
 
 def word_perplexity(logits_of: Logits, documents: Sequence[str], encode: Encode, prefix: int, length: int) -> Score:
-    """Return exp(−(sum of log-likelihoods) ÷ (number of words)); words are separated by whitespace."""
+    """Return exp(−(sum of log-likelihoods) ÷ (number of words)); whitespace separates words.
+
+    ``prefix`` is the token before the first token of each document. The model reads at most ``length`` tokens at once.
+    """
     words = sum(len(re.split(r"\s+", document)) for document in documents)
     blocks: list[tuple[float, int]] = []
     for document in documents:
@@ -142,9 +145,10 @@ def _error_of_mean(values: NDArray[np.float64]) -> float | None:
 
 
 def _error_of_sum(blocks: Sequence[tuple[float, int]]) -> float | None:
-    """Return the standard error of the sum of all blocks.
+    """Return the standard error of the sum over all blocks; None if there are fewer than two blocks.
 
-    The blocks are assumed to be independent; the last block may be shorter.
+    A block is ``(sum of log-likelihoods, number of tokens)``. The blocks are assumed to be independent. The last block
+    of a document may have fewer tokens.
     """
     if len(blocks) < _FEWEST:
         return None

@@ -1,8 +1,9 @@
-"""Steps of a sweep that load a model: compress, quantize, evaluate, score.
+"""Steps of a sweep that load a model: compress and evaluate a language model, or quantize and score any other model.
 
-Language models are in OpenVINO's format, and stateful (they keep the past tokens themselves). NNCF compresses them; the
-evaluation uses texts and prompts, and measures latency. NNCF quantizes other models with data from the user's file; a
-function in this file scores them.
+Language models are in OpenVINO's format, and stateful (the model itself keeps the past tokens). NNCF compresses the
+weights; the evaluation uses texts and prompts, and measures latency. For any other model, the user writes a Python file
+(``--kind``): NNCF quantizes the model with calibration data from this file, and the file's function ``score`` measures
+the quality.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ _USUAL_ALPHA = 0.95
 
 
 def quantize(job: dict[str, Any]) -> dict[str, Any]:
-    """Quantize the model in the file ``model`` into the folder ``output``; return the duration.
+    """Quantize the model in the file ``job["model"]``, and save the result in the folder ``job["output"]``.
 
-    The baseline is saved without quantization; its duration is None.
+    Return ``{"compression_s": duration in seconds}``. The baseline is saved without quantization; the duration is then
+    None.
     """
     import nncf
     import openvino
@@ -48,7 +50,10 @@ def quantize(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def save(model: Any, file: Path, compression_s: float | None) -> dict[str, Any]:  # noqa: ANN401 — of OpenVINO
-    """Save a model; return ``compression_s`` as the result of the step."""
+    """Save a model; return the result of the step: ``{"compression_s": compression_s}``.
+
+    ``compression_s`` is the duration of the compression in seconds; None for the uncompressed baseline.
+    """
     import openvino
 
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +68,7 @@ def _load_calibration(user: Any) -> Any:  # noqa: ANN401 — the user's module a
 
 
 class _Repeatable:
-    """An iterable that calls the user's function ``calibration`` again for each iteration."""
+    """An iterable that calls the user's function ``calibration`` each time a loop over the iterable begins."""
 
     def __init__(self, user: Any) -> None:  # noqa: ANN401 — the user's module
         self._user = user
@@ -110,7 +115,7 @@ _WIDTHS = {
     "f32": "fp32",
     "f64": "fp64",
 }
-"""Names of widths in the results, by OpenVINO's name of the element type."""
+"""Names of bit widths in the results: ``{OpenVINO's name of the element type: name}``."""
 _HELPERS = ("zero_point", "scale", "shift")
 """Parts of the names of constants that are not weights."""
 _DIMENSIONS = 2
@@ -134,9 +139,9 @@ def list_constants(model: Any) -> Iterator[Constant]:  # noqa: ANN401 — a mode
 
 
 def count_weights(constants: Iterable[Constant]) -> dict[str, int]:
-    """Return the number of weights by width.
+    """Return the number of weights by bit width: ``{"int4": 1000, "int8": 200}``.
 
-    Only matrices and larger arrays count, without scales and zero points.
+    Only arrays with at least two dimensions longer than 1 count. Scales and zero points do not count.
     """
     counts: dict[str, int] = {}
     for constant in constants:
@@ -153,7 +158,11 @@ _CALLS = 20
 
 
 def score(job: dict[str, Any]) -> dict[str, Any]:
-    """Score the model in the folder ``model``; return the score and the median duration of a call."""
+    """Measure the quality of the model in the folder ``job["model"]`` with the user's function ``score``.
+
+    Return ``figures`` (the score), ``inference_s`` (the median duration of a call in seconds; None if there are no
+    calibration items), and ``widths`` (the number of weights by bit width).
+    """
     import openvino
 
     core = openvino.Core()
@@ -282,7 +291,10 @@ _SAMPLES = 32
 
 
 def compress(job: dict[str, Any]) -> dict[str, Any]:
-    """Compress the model in the folder ``model`` into the folder ``output``; return the duration."""
+    """Compress the model in the folder ``job["model"]``, and save the result in the folder ``job["output"]``.
+
+    Return ``{"compression_s": duration in seconds}``.
+    """
     import nncf
     import openvino
 
@@ -336,11 +348,16 @@ def _encode_all(encode: evaluation.Encode, documents: Iterable[str]) -> list[int
 _NEW_TOKENS = 32
 _OWN_PROMPTS = 4
 _OWN_PROMPT_TOKENS = 32
-"""If no prompts are given, latency is measured with parts of the text; this is the number of tokens in a part."""
+"""Number of tokens in a prompt that is cut from the held-out text. Such prompts are used if the user gives no
+prompts."""
 
 
 def evaluate(job: dict[str, Any]) -> dict[str, Any]:
-    """Evaluate the model in the folder ``model``; return figures by column, latency and continuations."""
+    """Evaluate the language model in the folder ``job["model"]``, and return results for the row.
+
+    The keys are ``figures`` (``{column: (value, standard error)}``), ``widths`` (the number of weights by bit width),
+    ``continuations``, ``first_token_s`` and ``per_token_s``. The first prompt runs twice to warm up.
+    """
     folder = job["model"]
     encode = load_tokenizer(folder)
     model = LanguageModel(folder)
