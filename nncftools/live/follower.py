@@ -37,7 +37,8 @@ from nncftools.session.snapshots import WRONG, LostError, SnapshotLine, Stacks, 
 from nncftools.units import printable
 
 _MOST = 50_000
-"""If there are more frames, stacks or processes (about 30 MiB), the helper's log is not read any further."""
+"""The helper's log (from the process that reads stacks) is read until it has more frames, more stacks or more processes
+than this number. The rest is ignored, so that the reader needs about 30 MiB of memory at most."""
 
 
 _MOVES = 20

@@ -84,7 +84,7 @@ def open_log(path: bytes) -> int:
     if S_ISREG(status.st_mode) and status.st_nlink <= 1 and is_ours:
         return descriptor
     os.close(descriptor)
-    raise PermissionError(1, "not a regular file of this user with a single hard link")  # EPERM
+    raise PermissionError(1, "expected a regular file that belongs to this user and has a single hard link")  # EPERM
 
 
 class Unwritten:
