@@ -80,8 +80,8 @@ class Plan:
         self.source = source
         """Where the sampler reads values: ``proc`` (files in /proc) or ``psutil`` (the Python package)."""
         self.limit = limit
-        """A limit on RSS in bytes, and the action (``warn`` or ``kill``) if a sample exceeds the limit; None for no
-        limit."""
+        """A limit on the total RSS in bytes, and the action (``warn`` or ``kill``) if a sample exceeds the limit. None:
+        no limit."""
         self.redact = None if redact is None else list(redact)
         """Regular expressions of texts to hide, in addition to texts that look like secrets. None: hide nothing."""
         self.slow_share = slow_share

@@ -170,10 +170,10 @@ def judge_out_of_memory(case: Evidence) -> Verdict | None:
 
 
 def _find_victims(case: Evidence, limit: Effective | None) -> tuple[list[Process], str | None]:
-    """Return the processes that the kernel killed, largest first, and the certainty (a constant of ``Certainty``).
+    """Return the processes that the kernel killed, largest first, and the certainty.
 
-    The certainty is None if the kernel killed no process. If the kernel's log is readable, only processes that are
-    named in the log were killed by the kernel.
+    The certainty is ``certain``, ``likely`` or ``possible``; None if the kernel killed no process. If the kernel's log
+    is readable, only processes that are named in the log were killed by the kernel.
     """
     session = case.session
     if session.kernel_kills is not None:

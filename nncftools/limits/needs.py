@@ -70,7 +70,7 @@ class Effective(NamedTuple):
 def effective_limit(session: SessionData) -> Effective | None:
     """Return the smallest limit on resident memory; None if unknown.
 
-    A control group may contain only a part of the run's processes. So if the run's memory exceeded the limit of a
+    Some control groups contain only a part of the run's processes. So if the run's memory exceeded the limit of a
     group, that limit is ignored.
     """
     highest = session.rss_peak.sampled or 0
@@ -115,7 +115,7 @@ class Needs(NamedTuple):
     floor: int
     """Memory that the kernel can neither drop nor share: the smallest possible limit."""
     at_s: float
-    """Time when the run needed most memory, in seconds since the start."""
+    """Time when the run needed the most memory, in seconds since the start."""
     comfortable: int
     """The smallest possible limit (``floor``) plus the size of all mapped and read files: with a limit of this size, no
     file has to be read twice."""

@@ -111,7 +111,7 @@ class Tail:
         self._release(_HELD if self._holds else 0)
 
     def _release(self, most: int) -> None:
-        """Until at most ``most`` lines are left above the cursor, move the top line to ``_done``.
+        """Move lines from the top to ``_done``, until at most ``most`` lines are left above the cursor.
 
         The attribute ``_done`` has the lines that cannot change any more.
         """

@@ -386,7 +386,7 @@ class LiveView:
         """None if no view can be drawn on ``descriptor``."""
         self._keyboard: SharedKeyboard | None = None
         """The keyboard, while the view is drawn and obeys keys. Always None if standard input is a terminal, because
-        the keys may then be input of the command."""
+        the keys are then input for the command."""
         self._readers = TerminalReaders(self.descriptor)
         """Created before the command starts, because the object reads the terminal's original modes."""
         self._is_stopping = False
