@@ -66,8 +66,9 @@ def _csv_cell(cell: str) -> str:
 def draw_csv(header: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
     """Return a CSV file; a cell that a row lacks is empty.
 
-    If a ``'`` was added to a cell, or if a cell has white space at the start or end, an empty column with the heading
-    ``MARK`` is added at the end.
+    Cells that a spreadsheet would run as formulas get a ``'`` at the start (see ``csv_line``). If there is any such
+    cell, or a cell with white space at the start or end, an empty column with the heading ``MARK`` is added at the end.
+    If nncf-tools reads a file with this column, nncf-tools removes each added ``'`` and keeps white space.
     """
     table = [list(header)]
     table += [[row.get(column, "") for column in header] for row in rows]

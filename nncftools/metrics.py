@@ -22,7 +22,7 @@ SUM = "sum"
 ONCE_PER_MACHINE = "once per machine"
 NEVER = "never"
 _MERGING = {TREE: SUM, GROUP: NEVER, MACHINE: ONCE_PER_MACHINE, DEVICE: ONCE_PER_MACHINE}
-"""Maps each scope to the default way of merging the figures of several ranks."""
+"""Maps each scope to the default way of merging the values of several ranks (processes of a distributed job)."""
 
 CPU_TIME = ("CPU", "CPU")
 STORAGE = ("Storage", "Storage")
@@ -30,7 +30,7 @@ SYSTEM_CALLS = ("System calls", "Calls")
 
 
 class Metric:
-    """A kind of figure that a recording may contain, such as RSS."""
+    """A quantity that a recording can contain, such as RSS."""
 
     def __init__(  # noqa: PLR0913 — one parameter per property
         self,
@@ -65,17 +65,19 @@ class Metric:
         self.scope = scope
         """The part of the system that is measured: process tree, control group, machine or device."""
         self.merging = merging or _MERGING[scope]
-        """How figures of several ranks are merged: ``sum``, ``once per machine`` or ``never``."""
+        """How values of several ranks (processes of a distributed job) are merged: ``sum``, ``once per machine`` or
+        ``never``."""
         self.family = family
         """(name, short name for narrow columns) of a group of counters that tables show side by side; None for no
         group.
         """
         self.action = action
-        """What a counter of a family counts: ``read`` or ``written``."""
+        """What a counter counts within its ``family``: ``read``, ``written``, ``user`` or ``system``; otherwise
+        empty."""
         self.part_of = part_of
         """The metric that includes this metric: ``rss`` for ``anon``."""
         self.per_operation = bool(family) if per_operation is None else per_operation
-        """Whether tables of operations show the metric. By default, only metrics of a family are shown."""
+        """Whether tables of operations show the metric. By default true only if the metric has a ``family``."""
         self.is_virtual = is_virtual
         """Whether the metric is address space, and so occupies no memory."""
         self.is_room = is_room
@@ -118,9 +120,9 @@ METRICS = {
                probe="process:Stat", per_operation=True),
         Metric("vms", "B", "VMS", "virtual size: all mapped memory, resident or not",
                probe="process:Stat", is_virtual=True),
-        Metric("anon", "B", "Anon", "the part of RSS that no file backs: heap, stacks, arrays",
+        Metric("anon", "B", "Anon", "the part of RSS that is not backed by files: heap, stacks, arrays",
                probe="process:Status", part_of="rss"),
-        Metric("file", "B", "File", "the part of RSS that files back: code and mapped weights",
+        Metric("file", "B", "File", "the part of RSS that is backed by files: code and mapped weights",
                probe="process:Status", part_of="rss"),
         Metric("shmem", "B", "Shmem", "the part of RSS in shared memory and tmpfs",
                probe="process:Status", part_of="rss"),
@@ -144,7 +146,7 @@ METRICS = {
                probe="machine:Devices", scope=DEVICE),
         Metric("device_busy", "%", "Device busy", "share of the time in which a GPU or NPU worked, for all programs",
                probe="machine:Devices", scope=DEVICE, merging=NEVER),
-        Metric("cpu_user", "s", "CPU user", "CPU time in the programs",
+        Metric("cpu_user", "s", "CPU user", "CPU time in user mode: in the programs, without the kernel",
                kind=COUNTER, probe="process:Stat", family=CPU_TIME, action="user"),
         Metric("cpu_system", "s", "CPU system", "CPU time in the kernel for the programs",
                kind=COUNTER, probe="process:Stat", family=CPU_TIME, action="system"),
@@ -167,7 +169,7 @@ METRICS = {
         Metric("memory_stall", "s", "Memory stall",
                "time in which a task waited for memory, on the machine or in a v2 control group (PSI)",
                kind=COUNTER, probe="machine:Pressure", scope=MACHINE),
-        Metric("refaults", "B", "Refaults", "memory of the machine that was dropped and soon read again",
+        Metric("refaults", "B", "Refaults", "bytes that were dropped from the machine's memory and soon read again",
                kind=COUNTER, probe="machine:Pressure", scope=MACHINE),
         Metric("swap_in", "B", "Swapped in", "memory of the machine that was read from swap",
                kind=COUNTER, probe="machine:Pressure", scope=MACHINE),
@@ -180,7 +182,7 @@ METRICS = {
                "processes that the kernel killed in the control group where the command was started",
                kind=COUNTER, probe="machine:Pressure", scope=GROUP),
         Metric("disk_free", "B", "Disk free",
-               "free space where the command may write: working folder, TMPDIR, output or an argument",
+               "free space where the command probably writes: working folder, TMPDIR, output or an argument",
                probe="machine:FreeSpace", scope=DEVICE, merging=NEVER, is_room=True),
         Metric("threads", "", "Threads", "threads of all processes", probe="process:Stat"),
         Metric("processes", "", "Processes", "processes alive", probe="process:Stat"),

@@ -91,7 +91,7 @@ class _RequiredOfStart(TypedDict):
     utc: str
     """Date and time in ISO 8601, with the time zone."""
     monotonic_ns: int
-    """The moment of ``utc`` on CLOCK_MONOTONIC."""
+    """The same time as ``utc``, in nanoseconds on CLOCK_MONOTONIC."""
     pid: int
     """The PID of the command."""
 
@@ -280,7 +280,8 @@ def lock(descriptor: int) -> bool:
 
 _CHUNK = 1 << 18
 _LONGEST_LINE = 1 << 26
-"""Most bytes of a line. Header and process lines contain a command line: at most 2 MiB on most machines."""
+"""Largest length of a line in bytes. Header and process lines contain a command line: at most 2 MiB on most
+machines."""
 
 
 class Lines:

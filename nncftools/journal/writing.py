@@ -37,7 +37,8 @@ DATA = "RLIMIT_DATA"
 
 
 MOST_OF_TABLES = 4 << 20
-"""Most bytes of line tables in the log of stacks and mappings. A line table maps bytecode to line numbers."""
+"""Largest size in bytes of all line tables in the log of stacks and mappings. A line table maps bytecode to line
+numbers."""
 
 
 class Plan:
@@ -77,9 +78,10 @@ class Plan:
         self.max_samples = max_samples
         """If a recording has more samples, neighbouring samples are merged."""
         self.source = source
-        """The source of the figures: ``proc`` or ``psutil``."""
+        """Where the sampler reads values: ``proc`` (files in /proc) or ``psutil`` (the Python package)."""
         self.limit = limit
-        """A limit for the column ``rss``, checked at each sample."""
+        """A limit on the total RSS in bytes, and the action (``warn`` or ``kill``) if a sample exceeds the limit. None:
+        no limit."""
         self.redact = None if redact is None else list(redact)
         """Regular expressions of texts to hide, in addition to texts that look like secrets. None: hide nothing."""
         self.slow_share = slow_share
@@ -101,15 +103,15 @@ def format_span(from_s: float, to_s: float) -> dict[str, float]:
 class Counters:
     """Turns counters, which are sums over the running processes, into totals that never fall.
 
-    When a process ends, the sum falls for a moment, until the kernel adds the figures of the process to the parent.
-    During that moment, the total keeps the last value. Unknown values stay unknown.
+    When a process ends, the sum falls for a moment, until the kernel adds the process's counters to the parent's
+    counters. During that moment, the total keeps the last value. Unknown values stay unknown.
     """
 
     def __init__(self, columns: Sequence[str], *, from_now: bool, besides: Collection[str] = ()) -> None:
-        """Prepare to replace the counters of rows with these columns. Counters in ``besides`` are totals already.
+        """``columns`` are the names of a row's values. Counters in ``besides`` are totals already, and are not changed.
 
-        If ``from_now`` is true, the first row has counts from before the start of the recording. These counts are
-        subtracted from every row.
+        If ``from_now`` is true, the counters of the first row began before the start of the recording. The values of
+        the first row are then subtracted from every row.
         """
         counters = {name for name in columns if is_counter(name) and name not in besides}
         self._positions = [position for position, name in enumerate(columns) if name in counters]
@@ -137,7 +139,8 @@ COARSER = 8
 """When a recording has more rows than the limit, about one of 8 later rows is written, then one of 16, and so on."""
 PROCESSES_OF_ROW = 16
 DEVICES_OF_ROW = 32
-"""In a session, a row takes twice the space if it has this many device columns, or ``PROCESSES_OF_ROW`` processes."""
+"""A row with this many device columns, or with ``PROCESSES_OF_ROW`` processes, counts as two rows, because the row
+takes about twice the space of a small row."""
 
 
 class Thinner:
@@ -218,7 +221,7 @@ _NULL = "null"
 _EACH = b'{"each"'
 _LONGEST_WAIT_S = 0.1
 MAX_KEPT = 1 << 20
-"""Most bytes that wait while the disk is full. If more bytes wait, the oldest samples are dropped."""
+"""Largest number of bytes that wait while the disk is full. If more bytes wait, the oldest samples are dropped."""
 
 
 class Writer:

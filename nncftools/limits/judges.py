@@ -170,9 +170,10 @@ def judge_out_of_memory(case: Evidence) -> Verdict | None:
 
 
 def _find_victims(case: Evidence, limit: Effective | None) -> tuple[list[Process], str | None]:
-    """Return the killed processes, largest first, and the ``Certainty``; None if the kernel killed no process.
+    """Return the processes that the kernel killed, largest first, and the certainty.
 
-    If the kernel's log is readable, only processes that are named in the log were killed by the kernel.
+    The certainty is ``certain``, ``likely`` or ``possible``; None if the kernel killed no process. If the kernel's log
+    is readable, only processes that are named in the log were killed by the kernel.
     """
     session = case.session
     if session.kernel_kills is not None:
@@ -272,7 +273,7 @@ def judge_lost(case: Evidence) -> Verdict | None:
     if full is not None:
         text += f": a disk was full ({describe_place(full)})"
         return case.verdict(Cause.DISK_FULL, Certainty.LIKELY, text, end_s)
-    text += ": the recorder was killed or the machine stopped; or this is a copy of a journal that still grows"
+    text += ": the recorder was killed, the machine stopped, or this journal is a copy and the original still grows"
     is_not = case.exclude_memory(end_s)
     return case.verdict(Cause.LOST, Certainty.POSSIBLE, text, end_s, is_not=is_not)
 
@@ -307,7 +308,10 @@ def judge_crashed(case: Evidence, *, of_command: bool) -> Verdict | None:
 
 
 def judge_terminated(case: Evidence) -> Verdict | None:
-    """Judge whether any other signal ended the command."""
+    """Judge whether a signal such as SIGTERM ended the command.
+
+    SIGKILL and the signals of crashes are judged earlier. SIGINT and SIGPIPE are normal ends.
+    """
     death = next((death for death in case.deaths if death.is_command or death.by_status), None)
     if death is None or death.number in {signal.SIGINT, signal.SIGPIPE}:  # Ctrl-C, or `head` has ended
         return None
@@ -357,7 +361,7 @@ judges of the command's end, and then judges of other processes."""
 def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
     """Return why the command or another process of the run died; None if none died or if the recording still runs.
 
-    If the session merges the ranks of a job, the verdict is about the first rank that failed.
+    If the session merges the ranks of a job, the verdict is about the rank that failed first.
     """
     if session.ranks:
         return judge_ranks(session)
@@ -377,7 +381,7 @@ _SOON_S = 0.02
 
 
 def judge_ranks(session: Session) -> Verdict | None:
-    """Return a verdict about the first rank of a job that failed; None if no rank failed."""
+    """Return a verdict about the rank (a process of a distributed job) that failed first; None if no rank failed."""
     failed = failed_in_order(session.ranks)
     if not failed:
         return None

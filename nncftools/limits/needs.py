@@ -3,11 +3,11 @@
 Available memory is the memory that programs can still get: on the machine, and in the control group of a process. Disk
 space is the free space of file systems that a command probably writes to.
 
-To run a command under a limit, this module makes control groups (cgroups(7)). With cgroup v1, they are made inside this
-process's own group, so that a container's limit still applies. With v2, a group that contains processes cannot also
-contain groups with controllers (cgroup-v2.rst, No Internal Process Constraint). So the groups are made in the top
-folder. If that is not allowed, but this process's group was delegated to the user, the groups are made in that group,
-and this process moves to a new group there.
+To run a command under a limit, this module makes control groups (cgroups(7)). With cgroup v1, the new groups are inside
+this process's own group, so that a container's limit still applies. With v2, a group that contains processes cannot
+also contain groups with controllers (cgroup-v2.rst, No Internal Process Constraint). So the new groups are in the root
+of the cgroup file system. If that is not allowed, but this process's group was delegated to the user, the new groups
+are in that group, and this process moves to a new group there.
 
 Files are dropped from the page cache before a run: pages that were cached outside the control group would not count in
 the group.
@@ -49,12 +49,12 @@ class Effective(NamedTuple):
     """A memory limit that applied to a run."""
 
     kind: str
-    """``--max-memory``, ``machine``, or a kind of ``nncftools.session.model.MemoryLimit``, such as ``control
-    group``."""
+    """``--max-memory``, ``machine`` (the memory of the machine is the limit), or a kind of
+    ``nncftools.session.model.MemoryLimit``, such as ``control group``."""
     size: int
     """Limit in bytes."""
     set_by: str = ""
-    """The file or system call that sets the limit; empty for ``--max-memory`` and ``machine``."""
+    """The file or system call that sets the limit; empty if ``kind`` is ``--max-memory`` or ``machine``."""
 
     @property
     def name(self) -> str:
@@ -70,8 +70,8 @@ class Effective(NamedTuple):
 def effective_limit(session: SessionData) -> Effective | None:
     """Return the smallest limit on resident memory; None if unknown.
 
-    A control group may have only some processes of the run. So if the run exceeded the limit of a group, this limit is
-    ignored.
+    Some control groups contain only a part of the run's processes. So if the run's memory exceeded the limit of a
+    group, that limit is ignored.
     """
     highest = session.rss_peak.sampled or 0
     max_memory = None if session.limit_reached is None else session.limit_reached.limit
@@ -115,9 +115,10 @@ class Needs(NamedTuple):
     floor: int
     """Memory that the kernel can neither drop nor share: the smallest possible limit."""
     at_s: float
-    """Time when the run needed ``floor``, in seconds since the start."""
+    """Time when the run needed the most memory, in seconds since the start."""
     comfortable: int
-    """``floor`` plus all mapped and read files: with this limit, no file has to be read twice."""
+    """The smallest possible limit (``floor``) plus the size of all mapped and read files: with a limit of this size, no
+    file has to be read twice."""
     is_bound: bool = False
     """True if the run did not end by itself, so that a complete run may need more than ``floor``."""
 
@@ -296,9 +297,9 @@ class Requirement(NamedTuple):
 
     memory: int
     disks: Mapping[str, int]
-    """Disk space that an earlier run used: ``{role: bytes}``. A role is a file system's use, such as ``TMPDIR``."""
+    """Disk space that the recorded run used: ``{role: bytes}``. A role is a file system's use, such as ``TMPDIR``."""
     is_bound: bool = False
-    """True if the earlier run did not end by itself, so that a complete run may need more memory."""
+    """True if the recorded run did not end by itself. A complete run may then need more memory than ``memory``."""
 
 
 def of_session(session: SessionData) -> Requirement | None:
@@ -326,7 +327,7 @@ def of_forecast(result: Result) -> Requirement | None:
 
 
 def shortage(memory: int, rooms: Sequence[Room], available: Available) -> str:
-    """Return a text about missing memory and disk space, with figures; empty if nothing is known to be missing."""
+    """Return a text about missing memory and disk space, with sizes; empty if nothing is known to be missing."""
     missing = []
     if available.least is not None and memory > available.least:
         sources = []
@@ -409,7 +410,10 @@ class LimitedGroup:
         return self._counts.number("memory.peak" if self._is_v2 else "memory.max_usage_in_bytes")
 
     def refaults(self) -> int | None:
-        """Return the bytes of files that were dropped and read again; None if unknown (memory.stat: Linux 5.9)."""
+        """Return how many bytes of files the kernel dropped from the page cache and read again; None if unknown.
+
+        The value is in memory.stat since Linux 5.9.
+        """
         pages = self._counts.in_stat(b"workingset_refault_file ")
         return None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -453,12 +457,15 @@ def pids_of(folder: pathlib.Path) -> list[int]:
 
 
 def own_name() -> str:
-    """Return the first part of the names of control groups that this process makes: a prefix, the PID and the start."""
+    """Return the first part of the names of control groups that this process makes.
+
+    The text consists of a prefix, the PID and the start time of this process.
+    """
     return f"{PREFIX}{os.getpid()}-{_start_of(os.getpid())}"
 
 
 def _start_of(pid: int) -> str:
-    """Return the start of a process in clock ticks; empty if the process does not exist."""
+    """Return the start time of a process in clock ticks since boot; empty if the process does not exist."""
     with contextlib.suppress(OSError, IndexError):
         text = pathlib.Path(PROC, str(pid), "stat").read_text()
         return text.rpartition(")")[2].split()[19]

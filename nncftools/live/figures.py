@@ -1,6 +1,6 @@
-"""The texts and figures of the live view, and the viewer's settings.
+"""The texts and numbers of the live view, and the user's settings for the view.
 
-The drawn view and the plain status lines use the same texts. ``Machine`` reads figures that the recording lacks: memory
+The drawn view and the plain status lines use the same texts. ``Machine`` reads values that the recording lacks: memory
 and CPU time of processes, and available memory.
 """
 
@@ -83,7 +83,7 @@ _SCROLLS = {"j": 1, "k": -1, "J": 10, "K": -10}
 
 @dataclass(frozen=True)
 class ViewSettings:
-    """What the viewer has chosen: metrics, unit, colours, and the effects of pressed keys."""
+    """The user's choices for the live view: metrics, unit, colours, and the effects of pressed keys."""
 
     metrics: Sequence[str] = ()
     """The requested memory metrics; empty for all recorded metrics."""
@@ -158,7 +158,10 @@ _STILL_S = 3.0
 
 
 class Machine:
-    """Reads current figures of this machine for the view. If the run is on another machine, nothing is read."""
+    """Reads current values from this machine: available memory, and the memory and CPU use of processes.
+
+    If the run is on another machine, nothing is read.
+    """
 
     def __init__(self, *, is_here: bool, proc: str = "/proc") -> None:
         self._is_here = is_here
@@ -166,14 +169,15 @@ class Machine:
         self._asked_s = -_ASK_EVERY_S
         self._available = Available()
         self._processes: dict[int, psutil.Process] = {}
-        """Maps the ``id`` of a process to the psutil object for this process."""
+        """Maps the ``id`` of a process (a number in the recording, not the PID) to the psutil object for this
+        process."""
         self._readings: dict[int, tuple[int, float | None]] = {}
         """Maps the ``id`` of a process to (RSS in bytes, busy CPU cores since the previous reading). The number of
         cores is None after the first reading.
         """
 
     def _ask(self, run: Run) -> None:
-        """Read all figures again, at most once a second."""
+        """Read all values again, at most once a second."""
         if self._is_here and time.monotonic() >= self._asked_s + _ASK_EVERY_S:
             self._asked_s = time.monotonic()
             alive = {} if run.ended else run.processes
@@ -216,7 +220,10 @@ class Machine:
         return sorted(processes, key=lambda process: -process.size)
 
     def _read(self, alive: Mapping[int, LiveProcess]) -> None:
-        """Read memory and CPU of the first 200 processes. CPU needs two readings."""
+        """Read RSS and CPU use of the first 200 processes of ``alive``.
+
+        CPU use is the average since the previous call for the same process. At the first call, CPU use is None.
+        """
         import psutil
 
         earlier = self._processes

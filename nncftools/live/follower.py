@@ -37,7 +37,8 @@ from nncftools.session.snapshots import WRONG, LostError, SnapshotLine, Stacks, 
 from nncftools.units import printable
 
 _MOST = 50_000
-"""If there are more frames, stacks or processes (about 30 MiB), the helper's log is not read any further."""
+"""The log of the helper (the process that reads stacks) is read until the log has more than this number of frames, of
+stacks or of processes. The rest is ignored, so that the reader needs about 30 MiB of memory at most."""
 
 
 _MOVES = 20

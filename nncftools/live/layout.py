@@ -110,7 +110,7 @@ class Drawing:
     """Draws the live view of a run repeatedly."""
 
     def __init__(self, here: Machine) -> None:
-        """Use ``here`` to read figures that the recording lacks."""
+        """Values that the recording lacks are read from ``here``, which stands for this machine."""
         self._here = here
 
     def frame(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[str]:
@@ -400,7 +400,7 @@ _PID = 7
 _CPU = 11
 _RSS = 13
 _CPU_FROM = 44
-"""From this number of columns on, the table has a column for CPU."""
+"""If the view is at least this many characters wide, the table of processes shows CPU use."""
 _BAR_FROM = 56
 _LONGEST_BAR = 24
 _MOST = 200

@@ -38,7 +38,8 @@ class LiveOperations:
         self._ended: list[Span] = []
         """The outermost operations that have ended."""
         self._programs: set[int | None] = {None}
-        """Numbers of the programs that have written to the marks log; None for lines without a program number."""
+        """The programs that have written to the marks log. Each program has a random number; a process gets a new
+        number after exec. None stands for lines without a number."""
 
     def take(self, entry: Entry) -> None:
         """Process the next line of the marks log. Times in ``entry`` are seconds since the start of the recording."""
@@ -88,7 +89,7 @@ class LiveOperations:
             ended.remove(shortest)
 
     def spans(self) -> list[Span]:
-        """Return the outermost and the running operations, in the order of their starts."""
+        """Return all outermost operations, and the inner operations that still run, in the order of their starts."""
         current = [operation.payload for operation in self._nesting.every()]
         return sorted([*self._ended, *current], key=lambda span: span.start_s)
 
@@ -204,7 +205,7 @@ class Run:
     host: Host
     attached_to: int | None = None
     operations: Sequence[Span] = ()
-    """The outermost and the running operations, in the order of their starts."""
+    """All outermost operations, and the inner operations that still run, in the order of their starts."""
     processes: dict[int, LiveProcess] = field(default_factory=dict)
     """The processes that are alive, by ``id``."""
     latest: dict[str, float] = field(default_factory=dict)

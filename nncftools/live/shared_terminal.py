@@ -111,7 +111,10 @@ class Tail:
         self._release(_HELD if self._holds else 0)
 
     def _release(self, most: int) -> None:
-        """Move the top lines to the finished lines, until at most ``most`` lines are left above the cursor."""
+        """Move lines from the top to ``_done``, until at most ``most`` lines are left above the cursor.
+
+        The attribute ``_done`` has the lines that cannot change any more.
+        """
         while self._row > most:
             self._done.append(_join(self._lines.pop(0)))
             self._row -= 1
@@ -329,7 +332,7 @@ class SharedTerminal(Terminal):
         """Accept output of the command; the output is painted soon."""
         with self._lock:
             if not self.is_aside and takes_the_screen(data):
-                self.step_aside("the command takes the screen")
+                self.step_aside("the command uses the whole screen")
             if self.is_aside:
                 with contextlib.suppress(OSError):  # the terminal no longer exists
                     write_all(self._descriptor, data)
@@ -419,7 +422,7 @@ class SharedTerminal(Terminal):
             self.paint()
 
     def pause(self) -> None:
-        """Remove the view for some time; the command's output stays."""
+        """Remove the view until ``repaint`` is called; the command's output stays on the screen."""
         with self._lock:
             if self._placed is not None and not self.is_aside:
                 _, rows = self.size()

@@ -181,9 +181,9 @@ class SharedKeyboard(Keyboard):
             self._set_modes(modes)
 
     def give_way(self) -> None:
-        """Switch the terminal back to whole lines.
+        """Switch the terminal back to line-by-line input (canonical mode).
 
-        Do nothing if the command has changed modes other than line editing and echo.
+        Do nothing if the command has changed terminal modes other than canonical mode and echo.
         """
         import termios
 
@@ -385,7 +385,8 @@ class LiveView:
         self.terminal = SharedTerminal(self.descriptor) if has_terminal else None
         """None if no view can be drawn on ``descriptor``."""
         self._keyboard: SharedKeyboard | None = None
-        """None as long as the command may read keys from the same terminal."""
+        """The keyboard, while the view is drawn and obeys keys. Always None if standard input is a terminal, because
+        the keys are then input for the command."""
         self._readers = TerminalReaders(self.descriptor)
         """Created before the command starts, because the object reads the terminal's original modes."""
         self._is_stopping = False

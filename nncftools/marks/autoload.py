@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     ``name``.
     """
     Entries = dict[str, list[tuple[str, Facts]]]
-    """The functions to mark: ``{module: [(function, facts)]}``."""
+    """The functions to mark: ``{module name: [(qualified function name, facts)]}``."""
 
 _PR_SET_PTRACER = 0x59616D61
 _BEGAN = 19
@@ -81,9 +81,8 @@ CALLS = "NNCF_TOOLS_MARK_CALLS"
 unknown), separated by tabs.
 """
 HELPER = "NNCF_TOOLS_STACKS"
-"""The environment variable with ``PID:START`` of the helper that reads stacks. The variable is set only if this process
-must call ``allow_helper``.
-"""
+"""The environment variable with ``PID:START`` of the helper (the process that reads stacks). START is the start time in
+clock ticks since boot. The variable is set only if this process must call ``allow_helper``."""
 _SAME_NAMES = (
     "QEfficient",
     "auto_round",
@@ -105,7 +104,8 @@ LIBRARIES = {
     "openvino_tokenizers": "openvino",
     **{library: library.lower() for library in _SAME_NAMES},
 }
-"""The name of the catalogue's file for each top-level package."""
+"""Maps each top-level package to a file of the folder ``catalogue``, without ``.json``. The file lists the package's
+functions to mark."""
 
 
 def catalogued(file: str) -> dict[str, dict[str, Facts]]:
@@ -237,7 +237,7 @@ class Loader:
 
 
 def _report_end(path: bytes) -> None:
-    """Log the exception that ended the program, if any, and the final memory of a large program (see ``has_grown``)."""
+    """Log the exception that ended the program, if any. If RSS ever reached 64 MiB, log the final memory, too."""
     line.report_at_exit(path)
     if line.has_grown():
         line.append(path, line.describe_python(monotonic_ns(), ',"ended":true' + line.own_memory()))

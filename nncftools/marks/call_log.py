@@ -262,7 +262,7 @@ class Thread(_local):
         self.raised = 0
         """The number that was added to Python's recursion limit to make room for the wrappers' frames."""
         self.limit = 0
-        """The recursion limit, with ``raised`` added."""
+        """The recursion limit after the last increase by this module; 0 without an increase."""
 
     def close(self, call: Call) -> None:
         """End a call. After the last call, restore the recursion limit, unless the program has changed the limit."""

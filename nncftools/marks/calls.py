@@ -1,4 +1,4 @@
-"""Parses the functions that a user wants to mark, and makes the environment variables of a marked command."""
+"""Parses the names of functions that a user wants to mark, and makes the environment variables of a marked command."""
 
 from __future__ import annotations
 

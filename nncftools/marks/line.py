@@ -2,8 +2,8 @@
 
 The last part of this file finds out from an exception whether memory, disk space or the memory of a device ran out.
 
-Runs in any marked program (Python 3.10 or later, the standard library only). The hook loads a separate copy of this
-module, besides the copy in nncftools.
+Runs in any marked program (Python 3.10 or later, the standard library only). The hook (``sitecustomize.py`` in the
+program) loads a separate copy of this module, besides the copy in nncftools.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     Children = list[tuple[bytes, bytes, int]]
-    """Tuples for the children: PID, path of the thread that started the newest child, pages of the parent."""
+    """Child processes as tuples ``(PID, thread, pages)``. ``thread`` is the path in /proc of the thread that started
+    the child, if the child is the thread's newest child; otherwise empty. ``pages`` is the RSS of the parent process in
+    pages."""
 
 try:
     from resource import RUSAGE_SELF, getrusage
@@ -46,8 +48,9 @@ _MOST_DESCENDANTS = 16
 """If there are more descendants than this, a mark contains none of them, because each takes 2 to 5 µs to read."""
 _MOST_PARENTS = 4
 """If there are at most this many children, the children's children are read, too."""
-_AT_ONCE_NS = 2_000_000
-"""A reading that takes longer was interrupted. At each file, another thread may take the GIL for 5 ms or more."""
+_LONGEST_READING_NS = 2_000_000
+"""If the reading of this process and of its descendants takes longer, the reading was interrupted. Each reading opens
+several files of /proc, and at each file another thread may take the GIL for 5 ms or more."""
 _ONE_THREAD = 3
 """The link count of ``/proc/self/task`` in a process with a single thread: two for the folder, and one for each thread.
 """
@@ -81,7 +84,7 @@ def open_log(path: bytes) -> int:
     if S_ISREG(status.st_mode) and status.st_nlink <= 1 and is_ours:
         return descriptor
     os.close(descriptor)
-    raise PermissionError(1, "not a regular file of this user with a single hard link")  # EPERM
+    raise PermissionError(1, "expected a regular file that belongs to this user and has a single hard link")  # EPERM
 
 
 class Unwritten:
@@ -205,12 +208,13 @@ def describe_thread() -> str:
 def own_memory() -> str:
     """Return the JSON members with RSS and high-water mark of this process, and with the memory of descendants.
 
-    The text is empty if the kernel does not give these figures. The figures make memory at marks exact, and assign a
-    peak between two samples to the right operation. A reading takes 8 µs without children. After exec, the high-water
-    mark is the higher mark of the two programs (``ru_maxrss``, getrusage(2)).
+    The text is empty if the kernel does not give the memory. The values make memory at marks exact, and assign a peak
+    between two samples to the right operation. A reading takes 8 µs without children. After exec, the high-water mark
+    is the higher mark of the two programs (``ru_maxrss``, getrusage(2)).
 
-    If the reading was interrupted, processes may have begun or ended during the reading. The members then lack the
-    descendants. The only exception is a process with a single thread and no children: the list is surely empty.
+    If the reading was interrupted, processes may have begun or ended during the reading. The text then lacks the list
+    of descendants. There is an exception: while a single thread reads, a process without children starts no child, so
+    the text contains an empty list.
     """
     begun_ns = monotonic_ns()
     try:
@@ -220,7 +224,7 @@ def own_memory() -> str:
     rss = pages * _PAGE
     mark = max(rss, getrusage(RUSAGE_SELF).ru_maxrss * 1024)  # the kernel updates both a little late
     descendants = _descendants(pages)
-    is_interrupted = monotonic_ns() - begun_ns > _AT_ONCE_NS
+    is_interrupted = monotonic_ns() - begun_ns > _LONGEST_READING_NS
     if is_interrupted and (descendants != _NONE or not _has_one_thread()):
         descendants = ""
     return f',"rss":{rss},"high_water_mark":{mark}{descendants}{read_devices()}'
@@ -316,7 +320,10 @@ def _descendants(pages: int) -> str:
 
 
 def _read_descendants(pages: int) -> str:
-    """Return the members that ``_descendants`` describes. Raises OSError, ValueError, IndexError."""
+    """Return the PID and RSS of each descendant as JSON members; empty if there are more than 16 descendants.
+
+    Raises OSError, ValueError, IndexError.
+    """
     children: Children = []
     if _has_one_thread():
         children += [(pid, b"", 0) for pid in _content("/proc/thread-self/children").split()]
@@ -338,7 +345,10 @@ def _read_descendants(pages: int) -> str:
 
 
 def _children(thread: bytes, pages: int) -> Children:
-    """Return the children of a thread, as ``Children`` describes; ``pages`` is the RSS of the parent."""
+    """Return the children that a thread started.
+
+    ``thread`` is the path of the thread in /proc; ``pages`` is the RSS of the thread's process in pages.
+    """
     pids = _content(thread + b"/children").split()
     children = [(pid, b"", pages) for pid in pids]
     if pids:
@@ -392,7 +402,11 @@ def _read_at(t_ns: int, where: str | None) -> str:
 
 
 def describe_python(t_ns: int, members: str = PROGRAM) -> str:
-    """Return a line about this Python process, for the start or the end of the program."""
+    """Return a log line with the Python version and the PID, for the start or the end of the program.
+
+    ``t_ns`` is the time on CLOCK_MONOTONIC. ``members`` is JSON text that is added to the line, such as
+    ``,"ended":true``.
+    """
     version = ".".join(map(str, sys.version_info[:3]))
     return f'{{"python":"{version}","pid":{os.getpid()},"t_ns":{t_ns}{members}}}\n'
 

@@ -87,7 +87,10 @@ class _Later:
         """
 
     def turn(self) -> None:
-        """Call this when the coroutine continues or waits: exchange the operations inside and outside the coroutine."""
+        """Swap the attribute ``waiting`` and the innermost operation of the context.
+
+        Call this method each time the coroutine continues, and each time the coroutine starts to wait.
+        """
         self.waiting = operations.swap(self.waiting)
 
 
@@ -95,7 +98,10 @@ class ScriptTracer:
     """Records the calls of some functions of ``__main__``."""
 
     def __init__(self, members: Mapping[str, str], recorder: Recorder, warn: Warn) -> None:
-        """``members`` has the JSON members for the lines of each function: ``{qualified name: members}``."""
+        """``members`` maps the qualified name of each function to JSON text, such as ``"name":"Export"``.
+
+        Each line of the marks log about a call contains the JSON text of the called function.
+        """
         self._members = members
         self._calls: dict[CodeType, Call] = {}
         self._recorder = recorder

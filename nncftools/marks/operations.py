@@ -1,10 +1,12 @@
-"""Marks operations of the program: the public functions, and the innermost operation of each context (contextvars).
+"""The public functions that mark operations, and the innermost running operation of each context (contextvars).
 
-Runs in any marked program: Python 3.10 or later, the standard library only. The hook loads a separate copy of this
-module, besides the copy in nncftools. Both copies use the context variable of the copy that was loaded first.
+Runs in any marked program: Python 3.10 or later, the standard library only. The hook (``sitecustomize.py`` in the
+program) loads a separate copy of this module, besides the copy in nncftools. Both copies use the context variable of
+the copy that was loaded first.
 
 The wrapper of a coroutine or generator function returns an object of the same type as the function. The wrapper passes
-on everything that is sent, thrown and yielded, and afterwards keeps no reference to the passed object.
+on each value that is sent or yielded, and each exception that is thrown. After that, the wrapper keeps no reference to
+the value or exception.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
             """End the operation; ``error`` is the exception that ended it, if any."""
 
     Begin = Callable[[Any, Any], Begun | None]
-    """Begins an operation for a call with these arguments; returns None if the operation is not recorded."""
+    """Begins an operation for a call. The two parameters are the positional arguments (a tuple) and the keyword
+    arguments (a dictionary) of the call. Returns None if the operation is not recorded."""
 
 _COPIES = ("nncftools.marks.operations", "_nncf_tools_marks.operations")
 
@@ -107,7 +110,10 @@ LATER = GENERATOR | _COROUTINE | _ITERABLE_COROUTINE | _ASYNC_GENERATOR
 
 
 def flags_of(function: Any) -> int:
-    """Return the flags in ``LATER`` that a function's code also has. A functools.partial is unwrapped first."""
+    """Return the flags of a function's code that stand for a coroutine or generator; 0 for other functions.
+
+    A functools.partial is unwrapped first.
+    """
     while isinstance(function, functools.partial):
         function = function.func
     flags: int = getattr(getattr(function, "__code__", None), "co_flags", 0)
@@ -193,7 +199,11 @@ def _wrap_generator(function: Callable[..., Any], begin: Begin) -> Callable[...,
 
 
 def _wrap_async_generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
-    """Return the wrapper of an asynchronous generator function. The wrapper works as in ``_wrap_generator``."""
+    """Return the wrapper of an asynchronous generator function.
+
+    The operation is the innermost operation of the context only while the generator runs. Between two values, the
+    wrapper restores the operation outside the generator.
+    """
 
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         outside = variable.get()
@@ -240,7 +250,7 @@ def _first_step(inner: AsyncGenerator[Any, Any]) -> Any:
 
 SOURCE = "api"
 profilers = itertools.count(1)
-"""Counter for the numbers of profilers in this process; 0 means no profiler."""
+"""Counter for the numbers that identify ``Profiler`` objects in this process; 0 means no profiler."""
 
 
 def mark_operation(name: str) -> None:
@@ -265,7 +275,10 @@ class Marking:
     """Marks ``with`` blocks, and the calls of decorated functions."""
 
     def __init__(self, name: str, profiler: Callable[[], int | None]) -> None:
-        """``profiler`` returns the number of a profiler (0: no profiler), or None without a recording."""
+        """``profiler`` returns a number that identifies the ``Profiler`` object of the user; 0 if there is none.
+
+        If nothing is recorded, ``profiler`` returns None.
+        """
         self._name = name
         self._profiler = profiler
         self._begun: list[_Begun | None] = []

@@ -229,7 +229,7 @@ _MOST_OTHERS = 64
 
 
 def _lived_after(process: Process, at_s: float) -> bool:
-    """Return whether the first sample of a process came after ``at_s``; False if the process had ended by then."""
+    """Return whether the first sample of a process came after ``at_s``; False if no sample read the process."""
     return process.counted_s is not None and process.counted_s > at_s and process.samples > 0
 
 
@@ -245,7 +245,7 @@ class TreeReader:
     def __init__(self, session: SessionData) -> None:
         """Use the samples of each process in the session's journal.
 
-        Without these samples, the memory of processes that are not in a mark is unknown.
+        Without these samples, the only known memory at a mark is the memory of the processes in the mark's row.
         """
         held = session.unsaved.of_marks
         self._with_descendants = held.with_descendants
@@ -254,7 +254,8 @@ class TreeReader:
         self._table = ProcessTable(session.processes)
         limits = {process.id: process.high_water_limit for process in session.processes}
         self._sizes: dict[int, list[tuple[float, int, float]]] = {}
-        """The samples of each process: ``{process number: [(time, RSS, largest change since the last sample)]}``."""
+        """The samples of each process: ``{process number: [(seconds, RSS, highest minus lowest RSS since the previous
+        sample)]}``. RSS is in bytes."""
         for line in self._lines:
             for number, *sizes in line["rss"] or ():
                 change = float(max(sizes) - min(sizes))
@@ -268,7 +269,8 @@ class TreeReader:
             if process.end_s is not None:
                 changes.append((process.end_s, True, process))
         self._changes = deque(sorted(changes, key=lambda change: change[:2]))
-        """The starts and ends of processes after the latest mark, sorted by time."""
+        """The starts and ends of processes after the latest call of ``at``: ``[(seconds, True for an end, process)]``,
+        sorted by time."""
         self._alive: dict[int, Process] = {}
         self._samples = session.samples
         self._devices = session.devices
@@ -301,14 +303,20 @@ class TreeReader:
                 yield process.pid, line["from_s"], line["to_s"]
 
     def _allocated(self, readings: Sequence[tuple[str, str, int, int]]) -> dict[str, tuple[int, int]]:
-        """Return the bytes in use by torch's allocator: ``{device: (now, highest value so far)}``."""
+        """Return the bytes in use by torch's allocator: ``{device: (now, highest value so far)}``.
+
+        ``readings`` has tuples: torch's name of the device, UUID, bytes now, highest value so far.
+        """
         allocated = {}
         for name, uuid, held, most in readings:
             allocated[find_device(name, uuid, self._devices)] = held, most
         return allocated
 
     def _others(self, at_s: float, process: Process | None, covered: Collection[int], reading: Entry) -> list[Process]:
-        """Return the processes that were alive at a mark, but are missing from the mark's row ``reading``."""
+        """Return the processes that were alive at the time ``at_s`` of a mark, but are missing from the mark's row.
+
+        The row ``reading`` was written by ``process``. ``covered`` contains the ``id`` of each descendant in the row.
+        """
         while self._changes and self._changes[0][0] < at_s:
             _, is_end, changed = self._changes.popleft()
             if is_end:
@@ -431,7 +439,11 @@ def _entries_of(path: Path, start: Start) -> Iterator[Entry]:
 
 
 def add_enclosing(session: Session, outer: Sequence[Mark]) -> None:
-    """Add operations to a session. Earlier operations that begin within an added operation become nested in it."""
+    """Add the operations ``outer`` to a session.
+
+    If an operation of the session begins within an added operation, the operation of the session becomes nested in the
+    added operation.
+    """
     outer = renumber_marks(outer, session.marks)
     inner = []
     around: list[tuple[int, float]] = []

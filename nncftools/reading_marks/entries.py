@@ -1,14 +1,15 @@
 """Reads the rows of a marks log or sidecar (JSON, JSON Lines or CSV), and finds the operation that encloses each row.
 
-A moment is an operation without an end row. ``Nesting`` finds the open operation around a new row, and the operations
-that the row ends. Sessions, limits and the live view use the same rules:
+A moment is an operation without an end row. For each new row, ``Nesting`` finds the enclosing open operation, and the
+operations that end because of the row. Sessions, limits and the live view use the same rules:
 
 - A row that names an outer operation (``in``) is inside that operation. Any other row is inside the innermost operation
-  of the thread. If the hook marked a call, everything that the thread begins during the call is inside the call.
+  of the thread. If the hook (``sitecustomize.py`` in the program) marked a call, everything that the thread begins
+  during the call is inside the call.
 - A moment ends at the user's next mark with the same profiler, on the same thread and inside the same operation. Calls
   that the hook marks are inside the moment. Marks of another profiler are inside, too, if that profiler began to mark
-  later than the moment's profiler. A row of output with the same name, such as the next row of a progress bar, does not
-  end the moment.
+  later than the moment's profiler. If both rows come from lines that the command printed and have the same name, such
+  as two lines of a progress bar, the second row does not end the moment.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from nncftools.marks.line import OUTPUT
 from nncftools.session.model import OwnMemory, Start
 
 AUTO = "auto"
-"""The ``source`` of a call that the hook marked."""
+"""The ``source`` of a row about a function call that was marked automatically, without a mark in the program's code."""
 BEGIN = "begin"
 END = "end"
 EXEC = "exec"
@@ -83,7 +84,8 @@ class Entry(msgspec.Struct, kw_only=True):
     devices: list[tuple[str, str, Whole, Whole]] | None = None
     """Tuples for the GPUs: torch's name, UUID, the bytes in use by torch's allocator, and the highest value so far."""
     own: OwnMemory | None = None
-    """The memory of the process and of the tree at this row. Files do not have this key."""
+    """Memory of the process and of the process tree at this row; None if unknown. The memory is computed after the row
+    was read: no row in a file has this key."""
     own_start: OwnMemory | None = None
     own_end: OwnMemory | None = None
     error: str | None = None
@@ -246,23 +248,24 @@ Key = tuple[Number, Number]
 
 
 class Open:
-    """An operation whose end has not been read, or a moment that lasts until the next moment."""
+    """An operation that is open: the operation has begun and, up to the current row, not ended."""
 
     payload: Any
     """Data that the caller of ``Nesting.open`` stores with the operation."""
     key: Key
     siblings: dict[Key, Open]
-    """The dictionary where ``Nesting`` stores this open operation under ``key``."""
+    """The dictionary of ``Nesting`` that contains this operation. The key is the attribute ``key``."""
     on_thread: dict[int, Open]
-    """The thread's dictionary where ``Nesting`` stores this open operation under ``number``."""
+    """The dictionary of the operation's thread that contains this operation. The key is the attribute ``number``."""
 
     def __init__(self, entry: Entry, outer: Open | None, bound: Open | None) -> None:
-        """``outer`` is the enclosing operation or moment in the same process.
+        """``outer`` is the enclosing operation in the same process; None if there is no enclosing operation.
 
-        ``bound`` is the operation whose end ends a moment, if no mark ends the moment earlier. This is the innermost
-        enclosing operation that has the same profiler or that is a call marked by the hook. A moment without a profiler
-        ends with the innermost enclosing operation of any kind. If ``bound`` is None, the end of the process ends the
-        moment.
+        ``bound`` matters only for an operation without an end row. Such an operation ends at the next mark, at the
+        latest together with the operation ``bound``. ``bound`` is the innermost enclosing operation with an end row
+        that has the same profiler or is an automatically marked call. For an operation without a profiler, ``bound`` is
+        the innermost enclosing operation with an end row. If ``bound`` is None, the operation ends at the latest with
+        the process.
         """
         self.entry = entry
         self.outer = outer
@@ -270,7 +273,8 @@ class Open:
         self.number = 0
         """The number of operations that were opened before this operation."""
         self.moments: dict[Key, Open] = {}
-        """The open moments that have this operation as ``bound``, by thread and profiler."""
+        """Open operations without an end row that end at the latest together with this operation: ``{(thread ID,
+        profiler): operation}``."""
 
     @property
     def is_moment(self) -> bool:
@@ -291,9 +295,10 @@ class _Thread:
 
     def __init__(self) -> None:
         self.stacked: dict[int, Open] = {}
-        """Operations that enclose all later rows of the thread until the operation ends."""
+        """Open operations that each enclose all later rows of the thread."""
         self.others: dict[int, Open] = {}
-        """Operations that enclose only rows of the same context (contextvars)."""
+        """Open operations that each enclose only later rows with the same context (contextvars), such as the same
+        asyncio task."""
         self.moments: dict[int, Open] = {}
 
     def every(self) -> Iterator[Open]:
@@ -308,26 +313,29 @@ _MOST_PROFILERS = 100_000
 
 
 class Nesting:
-    """The open operations of a run, updated with each row."""
+    """Tracks the open operations of a run. The rows of the marks log are passed in order."""
 
     def __init__(self) -> None:
         """Start without open operations."""
         self.open_count = 0
-        """The number of open operations, including moments."""
+        """The number of open operations."""
         self._numbered: dict[Key, Open] = {}
-        """Open operations that have an end row, by process and ``op``."""
+        """Open operations that have an end row: ``{(PID, op): operation}``. The begin row and the end row have the same
+        ``op``, a number."""
         self._moments: dict[Number, dict[Key, Open]] = {}
-        """Open moments without ``bound``, by process. The end of the process ends these moments."""
+        """Open operations without an end row that end at the latest with the process: ``{PID: {(thread ID, profiler):
+        operation}}``."""
         self._threads: dict[Number, dict[Number, _Thread]] = {}
-        """The threads with open operations, by process and thread ID."""
+        """The threads with open operations: ``{PID: {thread ID: thread}}``."""
         self._profilers: dict[Key, int] = {}
-        """Profilers in the order of their first marks: ``{(process, profiler): position}``."""
+        """Profilers in the order of their first marks: ``{(PID, profiler): position}``."""
         self._opened = 0
 
     def begin(self, entry: Entry) -> tuple[Open, Open | None]:
-        """Return the operation that an entry begins, and the moment that the entry ends.
+        """Return the operation that an entry begins, and the open operation that the entry ends (or None).
 
-        If the entry repeats an open moment, return the open moment and None.
+        If the entry only repeats an open operation, such as the next line of a progress bar, return that operation and
+        None.
         """
         operation = self._operation_around(entry)
         bound = _bound(operation, entry)
@@ -378,7 +386,8 @@ class Nesting:
     def end(self, entry: Entry) -> list[Open]:
         """Close and return the operations that an entry ends.
 
-        These are an operation with the moments inside, or all moments of a profiler.
+        An entry with the number ``op`` ends the operation with that number, and operations inside that have no end row.
+        An entry with a profiler and without ``op`` ends all operations of the profiler that have no end row.
         """
         if not entry.op and entry.profiler is not None:
             moments = [opened for opened in self._in_process(entry.pid) if opened.is_moment]
@@ -416,7 +425,7 @@ class Nesting:
         return _latest(thread.innermost() for thread in threads.values())
 
     def every(self) -> Iterator[Open]:
-        """Yield all open operations, including moments."""
+        """Yield all open operations."""
         for pid in self._threads:
             yield from self._in_process(pid)
 
@@ -434,7 +443,10 @@ class Nesting:
         return _latest(candidates)
 
     def _moment_in(self, operation: Open | None, entry: Entry) -> Open | None:
-        """Return the innermost open moment that is inside ``operation`` and encloses a new row."""
+        """Return the innermost operation without an end row that is inside ``operation`` and encloses a new row.
+
+        None if there is no such operation.
+        """
         thread = self._threads.get(entry.pid, {}).get(entry.tid)
         if thread is None or not thread.moments:
             return None
@@ -468,7 +480,10 @@ class Nesting:
 
 
 def _bound(operation: Open | None, entry: Entry) -> Open | None:
-    """Return the operation around ``entry`` that becomes the ``bound`` of a new operation (see ``Open``)."""
+    """Return the enclosing operation with which a new operation ends at the latest, if it has no end row.
+
+    None if the new operation can stay open until the end of the process.
+    """
     for outer in () if operation is None else operation.outwards:
         is_own = entry.profiler is None or outer.entry.source == AUTO or outer.entry.profiler == entry.profiler
         if is_own and not outer.is_moment:

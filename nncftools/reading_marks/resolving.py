@@ -66,7 +66,10 @@ class _Frame:
 
     @property
     def bound(self) -> _Frame | None:
-        """The operation whose end ends a moment (see ``Open``). If None, the end of the process ends the moment."""
+        """An operation without an end row ends at the next mark, at the latest together with this operation.
+
+        If None, the operation ends at the latest with the process.
+        """
         return None if self.opened.bound is None else self.opened.bound.payload
 
     @property
@@ -189,8 +192,8 @@ class _NestedMarks:
     def _until_s(self) -> Iterator[tuple[_Frame, float]]:
         """Yield (operation without an end, latest possible end in seconds).
 
-        A moment ends at the latest with the next moment of the same profiler, also on another thread. If nothing limits
-        the end, the latest end is infinity.
+        An operation without an end row ends at the latest with the profiler's next mark without an end row, also on
+        another thread. If nothing limits the end, the latest end is infinity.
         """
         following: dict[tuple[Number, Number, _Frame | None], float] = {}
         for frame in reversed(self._frames):

@@ -31,7 +31,8 @@ class TestTable:
         """Every metric is followed by meaning, source and cost."""
         words = " ".join(in_process("metrics").stdout.split())
 
-        assert "the part of RSS that no file backs: heap, stacks, arrays /proc/PID/status, 8 µs a process" in words
+        meaning = "the part of RSS that is not backed by files: heap, stacks, arrays"
+        assert f"{meaning} /proc/PID/status, 8 µs a process" in words
 
     def test_what_is_missing(self, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         """A metric that this machine does not have is listed with the reason."""

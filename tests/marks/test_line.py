@@ -308,7 +308,7 @@ _PROGRAM = """
 import ctypes, json, os, subprocess, sys, threading, time
 from nncftools.marks import line
 
-line._AT_ONCE_NS = 1 << 60  # a busy machine interrupts readings: another test is of that
+line._LONGEST_READING_NS = 1 << 60  # a busy machine interrupts readings: another test is of that
 
 def own():
     return json.loads('{"x":0' + line.own_memory() + "}")
