@@ -301,7 +301,7 @@ def _explain_kinds(kinds: Kinds | None, unit: MemoryUnit) -> Iterator[str]:
 
 def _explain_code(session: Session, rise: BuildUp) -> Iterator[str]:
     yield "certain = the call lasted during the whole rise; likely = the code was in the stack before or after the rise"
-    yield "addresses show which memory was freed; on the heap, the memory allocated last is assumed to be freed first"
+    yield "freed memory is known by address; on the heap, memory allocated last is assumed to be freed first"
     if rise.sum_of(NOT_SEEN):
         unless = "no stack was read within a second of the rise, or the thread is unknown"
         yield f"not seen: {explain_missing(session, unless)}"

@@ -363,7 +363,7 @@ def write_held_at_end(session: Session, unit: MemoryUnit) -> str:
     if held < max(_HELD_LEAST, peak * _HELD_SHARE):
         return ""
     text = f"Still held at the end: {brief_label(held, unit)} without imports, {held / peak * 100:.0f} % of the peak"
-    return f"{text}; to see the code, run: nncf-tools report --peak --at end"
+    return f"{text}; see code: report --peak --at end"
 
 
 def hugetlb_text(session: Session) -> str:

@@ -379,5 +379,5 @@ def _describe_sampler(session: Session) -> str:
     if sampler.missed is not None:
         text += f", {sampler.missed:,} missed"
     if sampler.cpu_s is None and sampler.peak_rss is None:
-        return f"{text}; the sampler's cost is unknown"
-    return f"{text}; the sampler's cost: {seconds_text(sampler.cpu_s)} CPU, {size_text(sampler.peak_rss)}"
+        return f"{text}; sampling cost is unknown"
+    return f"{text}; sampling cost: {seconds_text(sampler.cpu_s)} CPU, {size_text(sampler.peak_rss)}"
