@@ -1,7 +1,7 @@
-"""Turns the rows of a marks log or sidecar into operations with a depth and an end.
+"""Turns the rows of a marks log or sidecar (a file of marks from the user) into operations with a depth and an end.
 
-If there are too many operations for a report, further operations are not listed: operations of the same name are
-counted together.
+If there are too many operations for a report, only some operations get a mark of their own (``is_listed``). The other
+operations with the same name share one mark, which has their count.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark, OwnMemory, Pr
 from nncftools.session.nesting import add_ends, find_parents, kind_of, latest_end_s
 
 FURTHER = "further operations"
-"""Unlisted operations are counted by name. After a hundred names, all other names are counted together under this name.
-"""
+"""If there are too many operations, the operations beyond the limit share a mark with all others of the same name.
+After a hundred names, all further operations share a mark with this name."""
 _MOST_NAMES = 100
 _DEEPEST = 200
-"""Operations that are nested deeper than this are not listed."""
+"""An operation at a deeper nesting level than this has no mark of its own."""
 _WAITING = 500
 """The rows of a log are not quite sorted by time, because several processes write to the log. A row may come up to this
 many rows too late.
@@ -37,12 +37,12 @@ _SINGLE_CALL = dict.fromkeys(("op", "arguments", "saved", "saved_size", "error",
 
 @dataclass(eq=False, slots=True)
 class _Scope:
-    """A process or an operation, with counts of the operations directly inside."""
+    """Counts of the operations directly inside a process, or directly inside an operation."""
 
     listed: int = 0
-    """The number of listed operations."""
+    """Number of operations with a mark of their own."""
     together: dict[str, Mark] = field(default_factory=dict)
-    """A mark for all unlisted operations of a name: ``{name: mark}``."""
+    """The marks of the other operations: ``{name: mark for all operations with this name}``."""
 
 
 @dataclass(eq=False, slots=True)
@@ -53,7 +53,7 @@ class _Frame:
     enclosing: _Frame | None
     scope: _Scope
     is_listed: bool
-    """Whether the operation has a separate mark."""
+    """Whether the operation has a mark of its own. If not, operations with the same name share a mark."""
     mark: Mark = field(init=False)
     inside: _Scope = field(init=False)
     is_counted: bool = False
@@ -66,9 +66,10 @@ class _Frame:
 
     @property
     def bound(self) -> _Frame | None:
-        """An operation without an end row ends at the next mark, at the latest together with this operation.
+        """The outer operation that limits a moment (an operation without an end row).
 
-        If None, the operation ends at the latest with the process.
+        The moment ends at the latest when the outer operation ends. If None, the moment ends at the latest with the
+        process.
         """
         return None if self.opened.bound is None else self.opened.bound.payload
 
@@ -95,14 +96,19 @@ def _mark_of(entry: Entry, depth: int) -> Mark:
 
 @dataclass
 class Log:
-    """Facts about a marks log and the recording; the defaults are for a sidecar."""
+    """Facts about a marks log, and about the recording.
+
+    A marks log is the file to which the recorded processes write their operations. The defaults of the fields are for a
+    sidecar (a file of marks from the user).
+    """
 
     begun_s: Mapping[Number, Sequence[float]] = field(default_factory=dict)
     """Times in seconds when each program wrote the first row: ``{pid: [times]}``. The dictionary grows while the rows
     are read.
     """
     read: Callable[[float, Number, Entry], OwnMemory | None] | None = None
-    """Returns the memory at a row. The arguments are the time, the PID and the row."""
+    """A function that returns the memory at the time of a row. The arguments are the time in seconds, the PID of the
+    process that wrote the row, and the row. Both the function and its result are None if the memory is unknown."""
     execs: Iterable[tuple[int, float, float]] = ()
     """Each process that began another program (exec): PID, last time before exec, first time after exec."""
     is_cut: bool = False
@@ -113,12 +119,13 @@ def resolve(entries: Iterable[Entry], session: Session, log: Log | None = None) 
     """Return the operations sorted by start; the times of ``entries`` are seconds from the session's start.
 
     - ``Nesting`` finds the outer operation in the same process, and the operations that a row ends.
-    - An operation of a child process is nested in the innermost operation of the parent. An operation that the hook
-      marks on another thread is nested in the innermost operation of the main thread. All operations are nested in
-      marks from outside the programs.
-    - An operation that never ended is unfinished. If the end row may be missing, the end is unknown, and no operation
-      after the missing rows is nested inside.
-    - If there are too many operations, further operations of the same name are counted together, and a warning says so.
+    - Otherwise, the outer operation is the innermost operation of the parent process. For an operation that the hook
+      marks on another thread, the outer operation is the innermost operation of the main thread.
+    - An operation that was marked from outside the recorded command, such as from a shell, is around all operations of
+      the command.
+    - An operation that never ended is unfinished. If rows are missing, and the end row may be among them, the end is
+      unknown. Operations that begin after the missing rows are not nested in this operation.
+    - If there are too many operations, further operations with the same name share a mark, and a warning says so.
     """
     nested = _NestedMarks(session, log or Log())
     marks = nested.marks(entries)
@@ -141,12 +148,12 @@ class _NestedMarks:
         self._nesting = Nesting()
         self._frames: list[_Frame] = []
         self.counted = 0
-        """The number of operations that are not listed."""
+        """The number of operations that have no mark of their own."""
         self._listed = 0
         self._listed_by_process: dict[Number, int] = defaultdict(int)
         self._processes: dict[Number, _Scope] = {}
         self._elsewhere = _Scope()
-        """The scope of the operations that are not listed because the log has too many operations or processes."""
+        """Has the shared marks of the remaining operations, if the log has too many operations or processes."""
 
     def marks(self, entries: Iterable[Entry]) -> list[Mark]:
         for entry in _in_order(entries):
@@ -177,7 +184,11 @@ class _NestedMarks:
         return marks
 
     def _name_outer(self, frames: Sequence[_Frame], by_depth: Sequence[int | None]) -> None:
-        """Store the enclosing operation's number in ``inside`` if the depths of the marks lead to another operation."""
+        """Set ``Mark.inside`` of each operation whose enclosing operation does not follow from the depths of the marks.
+
+        ``Mark.inside`` is the ``op`` (number) of the enclosing operation. For each operation, ``by_depth`` has the
+        index in ``frames`` of the enclosing operation that follows from the depths; None if there is none.
+        """
         highest = max((frame.mark.op or 0 for frame in frames), default=0)
         for frame, place in zip(frames, by_depth, strict=True):
             if frame.enclosing is None or frame.entry.depth is not None:
@@ -192,8 +203,8 @@ class _NestedMarks:
     def _until_s(self) -> Iterator[tuple[_Frame, float]]:
         """Yield (operation without an end, latest possible end in seconds).
 
-        An operation without an end row ends at the latest with the profiler's next mark without an end row, also on
-        another thread. If nothing limits the end, the latest end is infinity.
+        A moment (an operation that has no end row in the log) ends at the latest when the same profiler begins the next
+        operation, also on another thread. If nothing limits the end, the latest end is infinity.
         """
         following: dict[tuple[Number, Number, _Frame | None], float] = {}
         for frame in reversed(self._frames):
@@ -239,7 +250,7 @@ class _NestedMarks:
 
     def _begin(self, opened: Open) -> None:
         entry = opened.entry
-        if opened.outer is not None and not opened.outer.payload.is_listed:  # part of an unlisted operation
+        if opened.outer is not None and not opened.outer.payload.is_listed:  # the outer operation shares a mark
             return
         scope = self._scope_of(opened)
         is_listed = self._has_room(scope, opened)
@@ -279,10 +290,10 @@ class _NestedMarks:
         )
 
     def _enclosing(self, opened: Open) -> _Frame | None:
-        """Return the innermost listed operation around a new operation.
+        """Return the innermost operation around a new operation; None if there is none.
 
-        The enclosing operation is of the same process or an ancestor, or was marked from outside. None if there is
-        none.
+        The result has a mark of its own. It belongs to the same process or to an ancestor, or was marked from outside
+        the recorded command, such as from a shell.
         """
         entry = opened.entry
         if opened.outer is not None or entry.pid is None:
@@ -320,7 +331,7 @@ class _NestedMarks:
             mark.saved = row.saved or mark.saved
 
     def _count(self, frame: _Frame, end_s: float | None) -> None:
-        """Count an unlisted operation together with operations of the same name."""
+        """Count an operation without a mark of its own in the mark that it shares with operations of the same name."""
         if frame.is_listed or frame.is_counted:
             return
         frame.is_counted = True
@@ -349,8 +360,8 @@ class _NestedMarks:
     def _finish(self, frame: _Frame) -> None:
         """If an operation has no end row, end the operation together with the outer operation.
 
-        The operation becomes unfinished, but a moment does not: a moment never has an end row. An operation of a
-        context, such as a task, may continue after the outer operation.
+        If the log has a begin row for the operation, the operation becomes unfinished. An operation in an asyncio task
+        is left unchanged, because the task may continue after the outer operation.
         """
         mark = frame.mark
         entry = frame.entry
@@ -391,7 +402,8 @@ def _in_order(entries: Iterable[Entry]) -> Iterator[Entry]:
 def _order(entry: Entry) -> tuple[float, bool, float]:
     """Return the sort key of an entry. At equal times, ends come first, then the longest operations.
 
-    The end row of a marks log has no ``end_s``, and keeps the position among rows of the same time.
+    Only ends with an ``end_s`` come first: ``_in_order`` makes such ends. An end that was read from a marks log has no
+    ``end_s``, and is sorted like a begin: rows with equal times stay in the order of the log.
     """
     assert entry.start_s is not None
     is_end = entry.event == EXEC or (entry.event == END and entry.end_s is not None)

@@ -62,7 +62,10 @@ more than this share of the caller's memory.
 
 
 class TreeRow(NamedTuple):
-    """A row of the code table: a chain of functions that call each other and hold the same memory, in bytes."""
+    """A row of the code table, with sizes in bytes.
+
+    A chain of functions that call each other shares a row, if all of them hold almost the same number of bytes.
+    """
 
     depth: int
     size: int
@@ -70,7 +73,7 @@ class TreeRow(NamedTuple):
     """The part of ``size`` that certainly belongs to these functions; None for memory without a stack."""
     label: str
     or_later: str = ""
-    """The name of a later function that may hold most of this memory instead; empty if there is none."""
+    """The name of a function that ran later, and may hold most of this memory instead; empty if there is none."""
 
 
 def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
@@ -298,7 +301,7 @@ def _explain_kinds(kinds: Kinds | None, unit: MemoryUnit) -> Iterator[str]:
 
 def _explain_code(session: Session, rise: BuildUp) -> Iterator[str]:
     yield "certain = the call lasted during the whole rise; likely = the code was in the stack before or after the rise"
-    yield "freed memory is found by its address; on the heap, the newest memory is assumed to be freed first"
+    yield "freed memory is known by address; on the heap, memory allocated last is assumed to be freed first"
     if rise.sum_of(NOT_SEEN):
         unless = "no stack was read within a second of the rise, or the thread is unknown"
         yield f"not seen: {explain_missing(session, unless)}"

@@ -28,9 +28,11 @@ Figure = dict[str, Any]
 _SMALLEST = 0.01
 """Kinds of memory that never reach this share of the largest total are drawn together as "other"."""
 _NARROW_KIND = 0.008
-"""Width of a bar of the kinds of memory, as a share of the run, if the memory after the reading is not known."""
+"""Width of a bar that shows the kinds of memory, if only the moment of the reading is known. The width is a share of
+the run's duration."""
 _TOLERANCE = 0.05
-"""RSS between two moments may be outside the totals of both moments by this share: see ``_is_known``."""
+"""The kinds of memory were read at two moments. RSS between both may be lower than the smaller total by this share, or
+higher than the larger total by this share. Then the bar still reaches from one moment to the next."""
 _KIND_NAME = 32
 _FILE_COLOURS = ("#E69F00", "#F0E442", "#D55E00", "#332288", "#56B4E9")
 
@@ -120,7 +122,7 @@ def _is_covered(session: Session, moments: Sequence[Kinds], widths_s: Sequence[f
 
 
 def _is_known(session: Session, moment: Kinds, following: Kinds) -> bool:
-    """Return whether RSS stayed between the totals of two moments, or left this range by at most ``_TOLERANCE``."""
+    """Return whether RSS between two moments stayed near the totals of both moments, as ``_TOLERANCE`` describes."""
     if "rss" not in session.samples:
         return False
     first = bisect_left(session.samples.time_s, moment.at_s)
@@ -334,7 +336,11 @@ def _make_shades(placed: Sequence[tuple[int, NumberedOperation, int]], factor: f
 
 
 def _make_bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float, factor: float) -> list[Figure]:
-    """Return a single trace with the longest operations as bars above the panels."""
+    """Return a list with a single plotly trace: bars for the longest operations, above the panels.
+
+    ``placed`` has tuples (index, operation, lane). A unit of the time axis has ``factor`` seconds. Without operations,
+    the list is empty.
+    """
     if not placed:
         return []
     shown = keep_largest(placed, _BARS, lambda item: item[1].operation.duration_s)

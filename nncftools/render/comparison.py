@@ -1,7 +1,7 @@
 """The tables and sentences of a comparison of sessions, and the table of repeated runs of a command.
 
-The short form of a comparison has an answer, at most ten rows of figures, and the settings that differ. The long form
-has all figures. The table of repeated runs has median, smallest, largest and spread of each figure.
+The short form of a comparison has an answer, at most ten rows of numbers, and the settings that differ. The long form
+has all numbers. The table of repeated runs has the median, smallest value, largest value and spread of each number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nncftools.render.view import brief_label, clip
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, seconds_text, shortened
 
 Judged = tuple[Comparison, Sequence[Verdict]]
-"""A comparison and the results of its gates (limits for figures, such as ``peak_rss>1GiB``)."""
+"""A comparison and the results of its gates (limits for measured values, such as ``peak_rss>1GiB``)."""
 Write = Callable[[float], str]
 """A function that writes a number in a fixed unit, without the name of the unit."""
 
@@ -35,7 +35,7 @@ _COMMAND = 200
 _NAME = 60
 _FUNCTION = 70
 _MOST_OPERATIONS = 30
-"""Largest number of operations in the long form: the operations whose figures changed most."""
+"""Largest number of operations in the long table of a comparison. The operations with the largest changes are shown."""
 _MOST_NAMES = 10
 _MOST_RUNS = 3
 _UNCERTAIN = "~"
@@ -53,7 +53,7 @@ _THOUSAND_TIMES_P = 99_899.5
 
 
 def figures(comparison: Comparison, unit: MemoryUnit) -> Table:
-    """Return all figures of the runs, then the figures of each operation; ``unit`` is the unit of memory peaks."""
+    """Return all measured values of the runs, then those of each operation; ``unit`` is the unit of memory peaks."""
     rows = list(_make_rows(comparison.figures, unit))
     operations, left_out = _select_operations(comparison.operations)
     for operation in operations:
@@ -70,7 +70,7 @@ def _make_table(rows: Sequence[Row], count: int, more: str = "") -> Table:
 
 
 def _make_rows(differences: Mapping[str, Difference], unit: MemoryUnit, indent: str = "") -> Iterator[Row]:
-    """Yield a row for each figure, but none for a counter that is 0 on both sides."""
+    """Yield a row for each measured value, but none for a counter that is 0 on both sides."""
     for difference in differences.values():
         if _is_worth_a_row(difference.figure, [difference.base.median, difference.new.median]):
             yield Row(cells=_make_cells(difference, unit, f"{indent}{difference.figure.label}"))
@@ -97,9 +97,9 @@ def _make_cells(difference: Difference, unit: MemoryUnit, label: str) -> list[Ce
 
 
 def _choose_unit(figure: Figure, values: Sequence[float], unit: MemoryUnit) -> tuple[str, Write]:
-    """Return the name of the unit for a figure, and a function that writes numbers in this unit.
+    """Return the name of the unit for a measured value, and a function that writes numbers in this unit.
 
-    Memory peaks are in ``unit``. Any other figure is in the unit that suits the largest value.
+    Memory peaks are in ``unit``. Any other value is in the unit that suits the largest value.
     """
     highest = max(values)
     if figure.unit == "B":
@@ -176,7 +176,7 @@ def _make_text_table(headings: Iterable[str], texts: Iterable[Iterable[str]], mo
 
 
 def gates(verdicts: Sequence[Verdict]) -> Table:
-    """Return the table with the results of gates (limits for figures, such as ``peak_rss>1GiB``)."""
+    """Return the table with the results of gates (limits for measured values, such as ``peak_rss>1GiB``)."""
     rows = []
     for verdict in verdicts:
         cells = [
@@ -243,7 +243,7 @@ def _write_function(operation: ComparedOperation) -> str:
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """Yield explanations of the signs in the tables, and the operations and figures that a side lacks."""
+    """Yield explanations of the signs in the tables, and lists of the operations and metrics that only one side has."""
     differences = [("", difference) for difference in comparison.figures.values()]
     for operation in comparison.operations:
         title = f"{clip(operation.title, _FUNCTION)}: "
@@ -301,7 +301,7 @@ _MOST = 0.5
 """Code is named as the cause if its memory changed by at least this share of the change of the peak."""
 _PEAK_RSS = "peak_rss"
 _COLUMNS = 5
-"""Number of columns after the name in a table of figures that has no column for p-values."""
+"""Number of columns after the name in a table of numbers that has no column for p-values."""
 _OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", compared_figures.MODEL_SIZE)
 _HOST = "host"
 _HOSTS = "The runs were on different hosts"
@@ -362,18 +362,17 @@ def _describe_change(comparison: Comparison, difference: Difference, unit: Memor
 
 
 _WHOLE = 1.05
-"""If the memory of the code changed by up to this multiple of the peak's change, the text says "most of it".
-
-If the memory changed by more, the text says "all of it". The limit is above 1 because sizes are estimates.
-"""
+"""The text names the code that caused at least half of the peak's change. If the memory of this code changed by more
+than this multiple of the peak's change, the text says "all of it", otherwise "most of it". The limit is above 1 because
+sizes are estimates."""
 
 
 def _describe_owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) -> str:
-    """Return the code whose memory caused most of the change of the RSS peak; empty if there is no such code.
+    """Return the code whose memory caused at least half of the change of the RSS peak; empty if there is no such code.
 
-    The code is a single line. If no line caused enough, the code is a function of the program, with all lines that the
-    function runs. If the memory of the code grew by more than the peak, the text says that other code holds less than
-    before.
+    The code is a single line. If no line caused half of the change, the code is a function of the program, with all
+    lines that the function runs. If the memory of the code grew by more than the peak grew, the text says that other
+    code holds less than before.
     """
     lines = []
     owners: dict[object, list[GrownStack]] = {}
@@ -398,7 +397,7 @@ def _describe_owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) 
 
 
 def gate_text(verdicts: Sequence[Verdict]) -> str:
-    """Return how many gates (limits for figures) failed: ``1 of 2 gates failed``; empty if there are no gates."""
+    """Return how many gates (limits for measured values) failed: ``1 of 2 gates failed``; empty without gates."""
     failed = sum(not verdict.passed for verdict in verdicts)
     number = len(verdicts)
     if not verdicts:
@@ -409,10 +408,10 @@ def gate_text(verdicts: Sequence[Verdict]) -> str:
 
 
 def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
-    """Return the table of the run's main figures, and of operations that changed by more than noise.
+    """Return the table of the run's main numbers, and of operations that changed by more than noise.
 
-    Changes by more than noise are bold. If both sides of an operation called the same function, the row names the
-    function. If the functions differ, the table of ``settings`` lists them.
+    Changes by more than noise are bold. If an operation called the same function in both runs, the row names the
+    function. Otherwise, the row names no function; the function ``settings`` makes a table that lists both.
     """
     devices = [name for name in comparison.figures if name.startswith(f"peak_{DEVICE_MEMORY}@")]
     names = dict.fromkeys((_choose_peak(comparison.figures) or "", *devices, *_OF_RUN))

@@ -39,7 +39,7 @@ _APART = f"{_OF_GROUPS}; {_STARRED} all runs of one side are above all runs of t
 def as_text(
     comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict] = (), *, has_details: bool = False
 ) -> RenderableType:
-    """Return the comparison for Rich to print: the short form, or all figures if ``has_details`` is true."""
+    """Return the comparison for Rich to print: the short form, or all numbers if ``has_details`` is true."""
     parts = _render_details(comparison, unit) if has_details else _render_brief(comparison, unit)
     return Group(
         *_render_answer(comparison, unit, verdicts),

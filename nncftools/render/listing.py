@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 
 
 def keep_largest(items: Sequence[_Item], most: int, key: Callable[[_Item], Any]) -> list[_Item]:
-    """Return the ``most`` items with the largest keys, in the original order."""
+    """Return the items with the largest keys, at most ``most`` items, in the original order."""
     largest_first = sorted(
         range(len(items)),
         key=lambda index: key(items[index]),
@@ -133,12 +133,12 @@ _SMALL = 0.01
 PARALLEL = "parallel"
 _WITHOUT_END = (UNFINISHED, END_UNKNOWN)
 _END_NOTE = f"{END_UNKNOWN}: the mark of the end was lost, so the figures from start to end are unknown"
-_PARALLEL_NOTE = f"{PARALLEL}: growth, CPU and I/O include other operations of the process that ran at the same time"
+_PARALLEL_NOTE = f"{PARALLEL}: growth, CPU and I/O include operations that ran at the same time in the same process"
 
 
 @dataclass(frozen=True)
 class NumberedOperation:
-    """An operation in a list, with number and fill."""
+    """An operation in a list, with a number such as ``3.1.2``, and with the colour and hatch of its bar."""
 
     number: str
     """Position in the tree of operations: ``3.1.2``.
@@ -198,7 +198,7 @@ def label_storage(session: Session) -> dict[str, str]:
 
 
 def figures_by_key(operation: Operation) -> dict[str, float | None]:
-    """Return the figures of an operation by their keys in exported documents.
+    """Return the measured values of an operation by their keys in exported documents.
 
     Column ``rss`` has the keys ``rss_start``, ``rss_end``, ``rss_delta`` and ``rss_peak``. The key of a counter is the
     name of its column. Bytes are whole numbers.
@@ -339,9 +339,9 @@ def _is_small(operation: Operation, least_s: float, least: float) -> bool:
 
 
 def place_in_lanes(rows: Sequence[NumberedOperation], most: int) -> list[tuple[int, NumberedOperation, int]]:
-    """Put each operation into the first free lane; return ``(index, row, lane)``.
+    """Put each operation into the first free lane (row of bars); return (index in ``rows``, operation, lane).
 
-    Leave out operations without a free lane.
+    Lanes are numbered from 0. There are at most ``most`` lanes. Operations without a free lane are left out.
     """
     ends: list[float] = []
     placed: list[tuple[int, NumberedOperation, int]] = []
@@ -400,10 +400,11 @@ _MOST_NESTED = 2000
 
 
 def with_inner_levels(session: Session, depth: int) -> list[NumberedOperation]:
-    """Return the operations of the ``depth`` outermost nesting levels, and operations of deeper levels.
+    """Return the operations of the ``depth`` outermost nesting levels, and as many deeper levels as a page can show.
 
-    Deeper levels are returned up to ``_MOST_LEVELS`` levels and ``_MOST_NESTED`` operations. An operation of a deeper
-    level has the same fill as an outer operation with the same name.
+    The deeper levels are left out as soon as all levels together would be more than ``_MOST_LEVELS`` levels, or more
+    than ``_MOST_NESTED`` operations. An operation of a deeper level has the same colour and hatch as an outer operation
+    with the same name.
     """
     counts = Counter(operation.depth for operation in session.operations)
     deepest = min(max(counts, default=-1) + 1, _MOST_LEVELS)

@@ -1,4 +1,4 @@
-"""The table of operations, with the same rows, figures and sentences in text, Markdown, the page and a notebook.
+"""The table of operations, with the same rows, numbers and sentences in text, Markdown, the HTML report and a notebook.
 
 A long time outside all operations has a row, too.
 """
@@ -42,7 +42,7 @@ _TITLE = 60
 _FUNCTION = 140
 _LONGEST = 300
 _MOST_SPREADS = 6
-"""Largest number of lines below the table with the durations and peaks of repeated calls."""
+"""Largest number of text lines below the table. Each line gives the durations and peaks of repeated calls."""
 _LEAST_DETAILS = 12
 """The details of an operation are left out if there is room for fewer characters than these."""
 _NOT_ZERO = set("123456789")
@@ -51,9 +51,10 @@ _FIRST = 5
 
 
 def operations_table(session: Session, view: View, most: int) -> RenderableType | None:
-    """Return the table for a terminal with the ``most`` longest operations; None if there are no operations.
+    """Return the table for a terminal; None if there are no operations.
 
-    If the view is brief, the columns are peak, change, duration, and the metrics that the user named.
+    The table has at most ``most`` operations, the longest ones. If the view is brief, the columns are peak, change,
+    duration, and the metrics that the user named.
     """
     table = operations(session, view, most, is_brief=view.brief)
     if not table.rows:
@@ -63,7 +64,10 @@ def operations_table(session: Session, view: View, most: int) -> RenderableType 
 
 
 def operations(session: Session, view: View, most: int, *, is_brief: bool = False) -> Table:
-    """Return the table of the ``most`` longest operations, with a row for each long time outside all operations."""
+    """Return the table of the longest operations, at most ``most``.
+
+    A long time outside all operations has a row, too.
+    """
     rows = number_operations(list_operations(session.operations, view.depth), session)
     longest, more = select_longest(rows, session, most)
     return make_table(add_gaps(longest, session), more, session, view, is_brief=is_brief)
@@ -72,7 +76,7 @@ def operations(session: Session, view: View, most: int, *, is_brief: bool = Fals
 def select_longest(
     rows: Sequence[NumberedOperation], session: Session, most: int
 ) -> tuple[list[NumberedOperation], str]:
-    """Return the ``most`` longest operations in the order of the run, and a text about operations that are left out.
+    """Return the longest operations, at most ``most``, in the order of the run, and a text about the other operations.
 
     Small operations are left out first. The operation during which the RSS peak was reached always stays.
     """
@@ -130,7 +134,7 @@ def make_table(
 ) -> Table:
     """Return the table of these operations; ``more`` is a text about operations that are left out.
 
-    A brief table has only the metrics that the user named. Groups of columns are left out if all their figures are 0.
+    A brief table has only the metrics that the user named. Groups of columns are left out if all their numbers are 0.
     """
     notes = _note_rows(rows, session)
     columns = list(_make_columns(rows, session, view, is_brief=is_brief))
@@ -176,7 +180,7 @@ def make_table(
 def _write_spreads(row: NumberedOperation, unit: MemoryUnit) -> str:
     """Return the smallest, largest and median duration and peak of the repeated calls that a row combines.
 
-    If none of these figures is known, the text has only the longest duration.
+    If no duration and no peak is known, the text has only the longest duration.
     """
     texts = []
     for name, spread in row.operation.spreads.items():

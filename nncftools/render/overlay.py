@@ -37,7 +37,8 @@ _NAME = 90
 _MOMENTS = 1000
 """Number of points of a median curve or a difference curve."""
 _MOST_BANDS = 4
-"""If there are more groups than this, the picture has no bands, because a reader could not distinguish the groups."""
+"""The picture has a band (lanes with the operations as bars) for each compared group of runs. If there are more groups
+than this, there are no bands, because a reader could not distinguish the groups."""
 _MOST_DIFFERENCES = 4
 _WIDTH = 10.0
 """Width of the picture in inches; the sizes below are in inches, too."""
@@ -56,13 +57,13 @@ class Curve(NamedTuple):
 
     duration_s: float
     lines: Mapping[str, MemoryLine]
-    """Curves by name of the metric."""
+    """The line of each metric: ``{name of the metric: line}``."""
     operations: Sequence[Operation]
-    """The outermost operations, without their figures."""
+    """The outermost operations, with only name, times and kind."""
 
 
 def curve(session: Session) -> Curve:
-    """Return the curve of a session."""
+    """Return the memory of a session over time, for all memory metrics."""
     lines = {}
     for name in session.samples.metrics:
         line = memory_line(session, _BYTES, name) if is_memory(name) else None
@@ -73,7 +74,10 @@ def curve(session: Session) -> Curve:
 
 
 def _select_operations(operations: Sequence[Operation]) -> list[Operation]:
-    """Return the outermost operations without their figures, because the figures would keep all samples in memory."""
+    """Return the longest outermost operations with only name, times and kind.
+
+    The measured values of the operations would keep all samples in memory.
+    """
     outer = [operation for operation in operations if operation.depth == 0]
     return [
         Operation(
@@ -226,9 +230,9 @@ def _draw_group(axes: Axes, name: str, lines: Sequence[MemoryLine], unit: Memory
 
 
 def _find_median(lines: Sequence[MemoryLine]) -> Line:
-    """Return the line of a single run.
+    """Return the line of a single run; for several runs, return the median of the runs at each moment.
 
-    For several runs, return the median over the time in which all runs were running.
+    The line of the median covers only the time in which all runs were running.
     """
     if len(lines) == 1:
         return lines[0][:2]

@@ -1,7 +1,7 @@
 """The report as a single HTML page: tables, and charts and a flame graph that plotly draws.
 
-The page contains plotly's program, compressed, so no network is needed. ``page.js`` draws the figures from
-``chart.py`` with the look in ``look.json``, sorts and searches the rows of tables, and links rows with the chart.
+The page contains plotly's program, compressed, so no network is needed. ``page.js`` draws the charts that ``chart.py``
+describes, with the look in ``look.json``. It also sorts and searches the rows of tables, and links rows with the chart.
 """
 
 from __future__ import annotations

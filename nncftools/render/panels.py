@@ -186,7 +186,7 @@ def _draw_table(axes: Axes, table: Table, ruler: Ruler) -> None:
     )
     colours = [row.colour for row in table.rows]
     axes.barh(middles, 0.05, left=_NUMBER + 0.02, height=_ROW * 0.7, color=colours)
-    right = _draw_figures(axes, table, middles, ruler)
+    right = _draw_numbers(axes, table, middles, ruler)
     write(axes, (_NAME, _HEADER - _GAP), "Operation", va="bottom", color=FAINT)
     for row, middle in zip(table.rows, middles, strict=True):
         write(
@@ -208,8 +208,8 @@ def _draw_table(axes: Axes, table: Table, ruler: Ruler) -> None:
         write(axes, (_NAME, _HEADER + _ROW * (number + 0.5)), text, color=FAINT)
 
 
-def _draw_figures(axes: Axes, table: Table, middles: Sequence[float], ruler: Ruler) -> float:
-    """Draw the columns of figures at the right; return the position where the names must end."""
+def _draw_numbers(axes: Axes, table: Table, middles: Sequence[float], ruler: Ruler) -> float:
+    """Draw the columns of numbers at the right; return the x position, in inches, where the names must end."""
     headings = table.headings("\n")
     widths = []
     for index, heading in enumerate(headings):

@@ -34,13 +34,14 @@ _PROCESS = 32
 _MOSTLY = 0.95
 """A size is written without ``~`` if at least this share of the bytes is certain."""
 _NAMED = 0.01
-"""A row that is not code lists its parts, such as packages. Parts below this share of the peak are not listed."""
+"""A row about memory that no line of code holds, such as imports, lists the packages that hold the memory. Packages
+below this share of the peak are not listed."""
 _MOST_PARTS = 4
 _MOST_HOLDERS = 4
 _IF_NAMED = {"anon", "file", "shmem", "swap", "system"}
 """Metrics whose peaks are shown only if the user names them: parts of RSS, and memory of the whole machine."""
 _PYTHON = "python"
-"""Name of Python's own package. This package is never listed as a part of a row."""
+"""Name of Python's own package. The lists of packages that held the memory at the peak leave this package out."""
 _NEAR = 0.5
 """RSS is near a limit if the peak is above this share of the limit."""
 
@@ -98,7 +99,8 @@ class HolderRow(NamedTuple):
     """The size, after a ``~`` if most of the size is not certain."""
     label: str
     text: str
-    """The line of code, or the parts of a row that is not code, with sizes; empty if other code may hold the memory."""
+    """The line of source code. If the row is not about code, the parts of its memory: ``(torch 80 MiB, numpy 9 MiB)``.
+    Empty if unknown, or if ``label`` names two functions of which either may hold the memory."""
     is_source: bool = False
     """Whether ``text`` is a line of code."""
 
@@ -194,7 +196,8 @@ class MemoryLine(NamedTuple):
     span_s: tuple[float, float] | None
     """Start and end of the time in which the peak occurred; None if unknown."""
     mark: tuple[float, float] | None
-    """Equals ``span_s`` if the peak was measured as a high-water mark, and is above all samples; else None."""
+    """Start and end of the time in which the peak occurred, if only a high-water mark (of the kernel or torch) shows
+    the peak, because all samples are smaller; else None."""
     peak_text: str
     """Label of the peak: ``RSS peak 300.0 MiB at 0.500 s``."""
 
@@ -289,7 +292,7 @@ def label_peak(session: Session, unit: MemoryUnit) -> str:
 
 
 def explain_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
-    """Return lines about the RSS peak: the limit, and the code if the session has stacks."""
+    """Return pairs (heading, text) about the RSS peak: the limit, and the code if the session has stacks."""
     limit = write_limit(session)
     lines = [] if limit is None else [("limit", limit)]
     if session.snapshots is None:
@@ -300,12 +303,12 @@ def explain_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
 
 
 def join_lines(lines: Sequence[tuple[str, str]]) -> list[str]:
-    """Return lines as texts: ``heading: text``."""
+    """Return pairs (heading, text) as texts: ``heading: text``."""
     return [f"{heading}: {text}" for heading, text in lines]
 
 
 def explain_verdict(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
-    """Return lines about why the command died, the conclusion first; empty if nothing died."""
+    """Return pairs (heading, text) about why a process of the run died, the conclusion first; empty if none died."""
     judged = verdict(session, unit)
     if judged is None:
         return []

@@ -90,7 +90,10 @@ def _make_slices(spans: Iterable[_Span]) -> Iterator[StackSlice]:
 
 
 def longest(slices: Iterable[StackSlice], most: int) -> set[StackSlice]:
-    """Return the ``most`` longest slices. A returned slice's outer slices are returned, too: they are longer."""
+    """Return the longest slices, at most ``most``.
+
+    Outer slices are longer, so they are returned with their inner slices.
+    """
     return set(sorted(slices, key=lambda stack: stack.from_s - stack.to_s)[:most])
 
 
@@ -133,7 +136,7 @@ def _describe_run(session: Session, title: str) -> dict[str, Any]:
             "from_zero": session.from_zero or None,
             "tool": f"nncf-tools {session.tool_version}".rstrip(),
             "samples": len(session.samples),
-            "points": f"at most {_POINTS:,} of each metric: the smallest and the largest values",
+            "points": f"at most {_POINTS:,} of each metric: the extremes of each short interval",
             "rates": f"means of at least {window_s(session, _WINDOWS):.3g} s",
             "warnings": hints(session, MemoryUnit.MiB) or None,
         }
@@ -324,9 +327,10 @@ def _name_track(pid: int, tid: int, name: str, order: int) -> Iterator[Event]:
 
 
 def _make_stacks(session: Session, process: int | None, pid: int, spare: Iterator[int]) -> Iterator[Event]:
-    """Yield the Python stacks of the process with this ``id``: a track for each thread, a slice for each frame.
+    """Yield the Python stacks of a process: a track for each thread, a slice for each frame.
 
-    Perfetto ignores the JSON fields ``stackFrames`` and ``samples``, so slices show the stacks.
+    ``process`` is the ID of the process in the session; ``pid`` is its number in the trace. Perfetto ignores the JSON
+    fields ``stackFrames`` and ``samples``, so slices show the stacks.
     """
     snapshots = session.snapshots or Snapshots()
     threads: list[tuple[int, list[StackSlice]]] = []

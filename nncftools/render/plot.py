@@ -228,10 +228,11 @@ class Band:
             axes.broken_barh(equal, (0, 1), facecolor=colour, linewidth=0, **look)
 
     def draw(self, axes: Axes, ruler: Ruler | None = None, above: float = 0.0) -> None:
-        """Draw the band at ``above`` inches above the axes; without a ruler, draw thin lanes without names.
+        """Draw the band; the distance to the axes below is ``above`` inches.
 
-        If a name does not fit, only the number is drawn, or nothing. All bars with the same look are a single artist of
-        Matplotlib, because many artists are slow.
+        ``ruler`` measures the width of names. Without a ruler, draw thin lanes without names. If a name does not fit,
+        only the number is drawn, or nothing. All bars with the same look are a single artist of Matplotlib, because
+        many artists are slow.
         """
         height = _THIN_LANE if ruler is None else LANE
         transform = inches_above(axes)

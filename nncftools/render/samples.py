@@ -30,7 +30,7 @@ from nncftools.session.samples import TIME, are_whole
 from nncftools.session.session import encode
 from nncftools.units import MemoryUnit
 
-_NOTHING = "No measurements recorded.\nThe recording ended before the first sample that is known."
+_NOTHING = "No measurements recorded.\nThe recording ended before the first value was read."
 
 
 def memory_log_report(session: Session, view: View) -> dict[str, Callable[[pathlib.Path], None]]:
@@ -75,9 +75,10 @@ def known_rows(session: Session, metric: str, unit: MemoryUnit, *, from_zero: bo
 def write_rows(
     time_s: Sequence[float], values: Sequence[float], unit: MemoryUnit, path: pathlib.Path, *, most: float | None = None
 ) -> None:
-    """Write a log of seconds and values in ``unit``; the maximum is ``most``, or else the largest value.
+    """Write a log of seconds and values in ``unit``, with total time and maximum at the end.
 
-    Raises OSError, and ValueError if ``time_s`` and ``values`` have different lengths.
+    The maximum is written as ``most``; if None, as the largest of ``values``. Raises OSError, and ValueError if
+    ``time_s`` and ``values`` have different lengths.
     """
     lines = [f"{at_s:.3f} {value:.3f}" for at_s, value in zip(time_s, values, strict=True)] or [_NOTHING]
     if len(values):

@@ -45,7 +45,7 @@ class Performers:
                 self._levels.setdefault(operation.depth, _Level()).add(operation, operation.pid)
 
     def name_process(self, operation: Operation) -> str:
-        """Return name and PID; empty unless other processes ran operations of the same level at the same time."""
+        """Return name and PID; empty unless other processes ran operations of this nesting level at the same time."""
         level = self._levels.get(operation.depth)
         if operation.pid is None or level is None or not level.has_others_beside(operation):
             return ""
@@ -109,7 +109,10 @@ def without_shared_start(names: Iterable[str]) -> dict[str, str]:
 
 
 def _cut_starts(names: Sequence[str], every: Sequence[str], separators: re.Pattern[str]) -> dict[str, str]:
-    """Return the names that can be cut at these separators, without their shared beginning."""
+    """Return the names that can be cut at these separators: ``{name: rest of the name after "…"}``.
+
+    A cut removes a beginning that several of ``names`` have. No other name in ``every`` may end with the rest.
+    """
     cuts = {}
     ends = Counter[str]()
     for name in every:
@@ -147,7 +150,7 @@ _SECONDS = " s"
 
 
 def span_text(span_s: tuple[float, float] | None) -> str:
-    """Return a span of time: ``12.30–12.35 s``, or ``12.30 s`` if start and end read the same."""
+    """Return a span of time: ``12.30–12.35 s``, or ``12.30 s`` if start and end have the same text."""
     if span_s is None:
         return UNKNOWN
     first, last = map(seconds_text, span_s)
@@ -297,19 +300,19 @@ _EXCESS = 0.02
 """If the peak exceeds the largest sample by more than this share, a warning says that the peak was between two samples.
 """
 _NOTICEABLE = 2 << 20
-"""The warning of ``_EXCESS`` is left out if the peak exceeds the largest sample by at most this number of bytes."""
+"""There is no warning about a peak between two samples if the peak exceeds the largest sample by at most this number of
+bytes."""
 _MUCH_SHARED = 1.1
 _LARGE_ERROR = 0.01
 """If the possible error of RSS is larger than this share of the peak, there is a warning."""
 OLD_UNMARKED = "no operation was marked"
-"""Start of a warning about missing operations. Earlier versions recorded this warning for every script without
-operations.
-"""
+"""The first words of a warning about missing operations. Earlier versions recorded this warning for every script
+without operations."""
 NO_CALLS = "--mark-call marked nothing"
 NO_LINES = "--mark-on marked nothing"
 NO_HOOK = "operations are missing"
 UNMARKED = (NO_CALLS, NO_LINES, NO_HOOK)
-"""Starts of the warnings about missing operations."""
+"""The first words of the warnings about missing operations."""
 
 
 def hints(session: Session, unit: MemoryUnit) -> list[str]:
@@ -360,7 +363,7 @@ def write_held_at_end(session: Session, unit: MemoryUnit) -> str:
     if held < max(_HELD_LEAST, peak * _HELD_SHARE):
         return ""
     text = f"Still held at the end: {brief_label(held, unit)} without imports, {held / peak * 100:.0f} % of the peak"
-    return f"{text}; code: report --peak --at end"
+    return f"{text}; see code: report --peak --at end"
 
 
 def hugetlb_text(session: Session) -> str:
@@ -427,7 +430,7 @@ def _warn_of_rss_error(session: Session, unit: MemoryUnit) -> Iterator[str]:
         return
     text = f"RSS on this machine may be off by up to {unit.label(error)} for each process"
     reason = f"Linux {host.release} leaves out the latest changes on each of {host.cpus} CPUs"
-    yield f"{text}: {reason}; 6.16 and later are exact"
+    yield f"{text}: {reason}; Linux 6.16 and later count exactly"
 
 
 def _warn_of_unknown_counters(session: Session) -> Iterator[str]:

@@ -33,7 +33,7 @@ A process with at least this share of all CPU time is significant, too.
 def memory(session: Session, view: View) -> Table:
     """Return the table of the memory metrics: peak, final value, growth, average and minimum.
 
-    The first metric always has a row. Any other metric has a row unless all its figures are written as 0. In plain
+    The first metric always has a row. Any other metric has a row unless all its numbers are written as 0. In plain
     text, each metric has a second row, with the first sample subtracted.
     """
     rows = []
@@ -54,7 +54,7 @@ def memory(session: Session, view: View) -> Table:
 
 
 def _is_zero(level: summary.MetricSummary, unit: MemoryUnit) -> bool:
-    """Return whether all figures are known and are written as 0."""
+    """Return whether all numbers are known and are written as 0."""
     sizes = (level.peak, level.final, level.average, level.lowest)
     return {unit.text(size) for size in sizes} == {unit.text(0)}
 
@@ -193,7 +193,7 @@ def failure(session: Session) -> str:
 
 
 def run(session: Session) -> str:
-    """Return when and where the run was, the duration and the end."""
+    """Return the start time and host of the run, its duration, and how it ended (such as the exit status)."""
     utc = session.start.utc
     when = "unknown time" if utc is None else f"{printable(utc.replace('T', ' ')[:19])} UTC"
     machine = printable(session.host.name) or "unknown host"
@@ -231,9 +231,9 @@ def peak(session: Session, view: View) -> str:
 
 
 def facts(session: Session, unit: MemoryUnit) -> Table:
-    """Return the table of the facts that ``list_facts`` yields.
+    """Return the table of facts about the run, such as needed memory, CPU and I/O.
 
-    In Markdown, the first fact is time and place of the run.
+    In Markdown, the first row has start time, host, duration and exit status.
     """
     rows = [
         Row(
@@ -379,5 +379,5 @@ def _describe_sampler(session: Session) -> str:
     if sampler.missed is not None:
         text += f", {sampler.missed:,} missed"
     if sampler.cpu_s is None and sampler.peak_rss is None:
-        return f"{text}; its own cost is unknown"
-    return f"{text}; its own cost: {seconds_text(sampler.cpu_s)} CPU, {size_text(sampler.peak_rss)}"
+        return f"{text}; sampling cost is unknown"
+    return f"{text}; sampling cost: {seconds_text(sampler.cpu_s)} CPU, {size_text(sampler.peak_rss)}"

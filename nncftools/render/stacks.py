@@ -1,4 +1,4 @@
-"""The code that made up the RSS peak: report lines, collapsed stacks, speedscope, and the flame graph of the page.
+"""The code that made up the RSS peak, as report lines, collapsed stacks, speedscope file, and flame graph for HTML.
 
 flamegraph.pl and speedscope read collapsed stacks. A file in speedscope's own format
 (https://www.speedscope.app/file-format-schema.json) also has the peaks of operations.

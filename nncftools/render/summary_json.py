@@ -1,12 +1,13 @@
-"""JSON documents for programs: the summary of a run, the tree of the peak, a comparison, and figures for services.
+"""JSON documents for programs: the summary of a run, the tree of calls that held the peak, and comparisons.
 
-``docs/reports.md`` and ``docs/compare-and-ci.md`` describe the keys. Two services keep a history of figures:
+Other documents have measured values for services that keep a history of runs. ``docs/reports.md`` and
+``docs/compare-and-ci.md`` describe the keys. The services are:
 
 - Bencher Metric Format has ``value`` and, where known, ``lower_value`` and ``upper_value``
-  (https://bencher.dev/docs/reference/bencher-metric-format). This format has no units: our figures are in bytes and
+  (https://bencher.dev/docs/reference/bencher-metric-format). This format has no units: our values are in bytes and
   seconds.
 - github-action-benchmark with the tool ``customSmallerIsBetter`` reads a list of ``name``, ``unit``, ``value``, and the
-  texts ``range`` and ``extra`` (https://github.com/benchmark-action/github-action-benchmark). Our memory figures are in
+  texts ``range`` and ``extra`` (https://github.com/benchmark-action/github-action-benchmark). Our memory sizes are in
   MiB, because a history needs the same unit in all runs.
 """
 
@@ -79,7 +80,7 @@ _OF_MEMORY = ("kind", "file", "size", "clean", "anonymous")
 
 
 def report(session: Session, view: View) -> str:
-    """Return the summary: all memory metrics in bytes, and the operations of the view's levels."""
+    """Return the summary: all memory metrics in bytes, and the operations on the nesting levels that the view shows."""
     needed = needs(session)
     summary = {
         "format": FORMAT,
@@ -239,7 +240,7 @@ def peak_tree(session: Session, rise: BuildUp, title: str) -> str:
 
 
 def _write_node(node: Node, levels: int, *, has_files: bool) -> dict[str, Any]:
-    """Return a function as a JSON object, with at most ``levels`` levels of callees."""
+    """Return a function as a JSON object, with its callees as ``children``, down to a depth of ``levels``."""
     frame = node.frame or Frame("", "", 0)
     last = last_line(frame)
     children = node.sorted_children if levels else ()
@@ -344,7 +345,7 @@ _DIGITS = 6
 
 
 class _Tracked(NamedTuple):
-    """A figure of a benchmark in bytes, in seconds or as a number, with bounds if they are known."""
+    """A measured value of a benchmark, in bytes, in seconds or as a count; bounds are None if unknown."""
 
     benchmark: str
     """Name of the benchmark: a run, or an operation of a run."""
@@ -357,7 +358,7 @@ class _Tracked(NamedTuple):
 
 
 def write_history(service: str, groups: Mapping[str, Sequence[Run]]) -> str:
-    """Return the figures of runs as JSON for a service.
+    """Return measured values of runs, such as peaks, as JSON for a service: ``bencher`` or ``benchmark-action``.
 
     The keys of ``groups`` are names of benchmarks; the values are single runs or repeated runs.
     """
@@ -368,7 +369,7 @@ def write_history(service: str, groups: Mapping[str, Sequence[Run]]) -> str:
 
 
 def _report_history(service: str, session: Session, view: View) -> str:
-    """Return the figures of a session. The benchmark's name is the title, or else the command."""
+    """Return the measured values of a session. The benchmark's name is the title, or else the command."""
     name = view.title or command_text(session)
     return write_history(service, {name: [figures_of_run(session, name, view.depth)]})
 
@@ -378,14 +379,14 @@ benchmark_action_report = partial(_report_history, "benchmark-action")
 
 
 def _track(name: str, runs: Sequence[Run]) -> Iterator[_Tracked]:
-    """Yield the figures of a run or of repeated runs, then the figures of the longest operations."""
+    """Yield the measured values of a run or of repeated runs, then the values of the longest operations."""
     yield from _select_figures(name, [run.figures for run in runs], _is_tracked)
     for title, values in longest_in_all(runs, _MOST_OPERATIONS, max):
         yield from _select_figures(f"{name}{SEPARATOR}{title}", values, _OF_TRACKED_OPERATION.__contains__)
 
 
 def _select_figures(name: str, runs: Sequence[Values], is_wanted: Callable[[str], bool]) -> Iterator[_Tracked]:
-    """Yield the wanted figures, but only figures that all runs have."""
+    """Yield the wanted measured values, but only values that all runs have."""
     benchmark = clip(name, _LONGEST)
     for key in runs[0]:
         values = [run[key] for run in runs if key in run]
@@ -402,7 +403,7 @@ def _select_figures(name: str, runs: Sequence[Values], is_wanted: Callable[[str]
 
 
 def _find_bounds(values: Sequence[Value]) -> tuple[float | None, float | None]:
-    """Return a lower and an upper bound of a figure: from the bounds of all runs, or from the values of several runs.
+    """Return a lower and an upper bound of a value: from the bounds of all runs, or from the values of several runs.
 
     For a single run without bounds, return ``(None, None)``.
     """
@@ -414,10 +415,10 @@ def _find_bounds(values: Sequence[Value]) -> tuple[float | None, float | None]:
 
 
 def _is_tracked(name: str) -> bool:
-    """Return whether a figure belongs in a history.
+    """Return whether a service that keeps a history of runs gets this measured value.
 
-    A history does not contain address space, parts of RSS, and figures of the whole machine. Storage I/O and system
-    calls are left out, too, because they depend on the contents of the page cache.
+    Address space, parts of RSS, and values of the whole machine are left out. Storage I/O and system calls are left
+    out, too, because they depend on the contents of the page cache.
     """
     metric = metrics.of(name.removeprefix(PEAK))
     if metric is None:

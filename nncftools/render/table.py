@@ -1,6 +1,6 @@
 """Tables as data, and their output for a terminal and Markdown; ``page.py`` makes them HTML.
 
-A ``≈`` marks a figure as an estimate.
+A ``≈`` before a number marks an estimate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nncftools.units import UNKNOWN, MemoryUnit, find_breaks, printable, text_of
 
 
 class Text(RichText):
-    """Text whose lines break between names and figures rather than inside, if possible."""
+    """Text whose lines break between names and numbers, not inside a name or a number, if possible."""
 
     def wrap(self, console: Console, width: int, **settings: Any) -> Lines:  # noqa: ANN401 — Rich's
         """Return the lines of the wrapped text."""
@@ -57,12 +57,12 @@ class Column:
 
     @property
     def alignment(self) -> Literal["left", "right"]:
-        """``left`` for texts, ``right`` for figures."""
+        """``left`` for texts, ``right`` for numbers."""
         return "left" if self.is_text else "right"
 
 
 def make_columns(name: str, figures: Iterable[str]) -> list[Column]:
-    """Return a text column called ``name``, and columns of figures."""
+    """Return a text column called ``name``, and columns of numbers."""
     return [Column(name, is_text=True), *map(Column, figures)]
 
 
@@ -72,11 +72,11 @@ class Cell(NamedTuple):
     text: str
     is_strong: bool = False
     below: str = ""
-    """A second line in small letters."""
+    """A second text. A terminal shows it below ``text``, Markdown in brackets."""
     size: float | None = None
     """The size in bytes that ``text`` gives, so that a table can write all sizes in the same unit."""
     value: float | None = None
-    """The figure that ``text`` gives, so that a picture can draw a bar of this length."""
+    """The number that ``text`` gives, so that a picture can draw a bar of this length."""
 
     def shown(self, unit: MemoryUnit | None = None) -> str:
         """Return the text; if a unit is given, write a size in this unit."""
@@ -89,7 +89,7 @@ def size_cell(size: float | None, unit: MemoryUnit, *, is_strong: bool = False) 
 
 
 def figure_cell(value: float | None, unit: str) -> Cell:
-    """Return a cell for a figure whose unit is ``"B"``, ``"s"`` or ``""``; the text has the most suitable unit."""
+    """Return a cell for a number whose unit is ``"B"``, ``"s"`` or ``""``; the text has the most suitable unit."""
     return Cell(text_of(value, unit), size=value if unit == "B" else None, value=value)
 
 
@@ -105,7 +105,8 @@ class Row:
     note: str = ""
     """A note that plain text adds to the row, such as ``<- peak``; other outputs emphasize the row instead."""
     function: str = ""
-    """The function of an operation, for outputs without ``details``."""
+    """The function that the operation called, with arguments. Markdown and comparisons show this text, other outputs
+    show ``details``."""
     details: str = ""
     colour: str = ""
     span_s: tuple[float, float] | None = None
@@ -276,9 +277,8 @@ class Fitting(NamedTuple):
     unit: MemoryUnit | None = None
     """The unit in which all sizes are written. None keeps the texts of the cells."""
     first: int = 0
-    """If the table is split into parts, the first part has the names and this number of columns. 0 means as many as
-    fit.
-    """
+    """If the table is split into parts, the first part has the column of names and this number of other columns. 0
+    means as many as fit."""
     cut_names: Callable[[int], Sequence[str]] | None = None
     """Function that returns the rows' names for a given width. Without a function, names are wrapped."""
 

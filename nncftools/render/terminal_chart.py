@@ -54,7 +54,7 @@ _LOWEST = 12
 file."""
 _HIGHEST = 40
 _NOT_ON_A_TERMINAL = 24
-_CAPTION = f"beside the bars: the highest rate over {RATE_WINDOW_S:g} s"
+_CAPTION = f"beside the bars: the highest rate, averaged over {RATE_WINDOW_S:g} s"
 
 
 class _Chart(NamedTuple):
@@ -172,7 +172,8 @@ class Rate(NamedTuple):
     name: str
     counters: tuple[str, ...]
     unit: str
-    """Unit of the counted amount per second: ``B``, ``s`` or empty (a number); ``cores`` for CPU time."""
+    """Unit of the amount that is counted: ``B`` (bytes), ``s`` (seconds), or empty for a count of events. The rate is
+    this amount per second. CPU seconds per second are ``cores``."""
     colour: str
 
     def figure(self, value: float, room: int) -> str:
@@ -189,7 +190,7 @@ class Rate(NamedTuple):
 
 
 def choose_rates(columns: Collection[str]) -> Sequence[Rate]:
-    """Return the rates to show, if the samples have these columns: CPU, storage and others, but no system calls."""
+    """Return the rates to show for samples with these ``columns``. Rates of system calls are not shown."""
     cores = cpu_counters(columns)
     rates = [Rate("Cores", cores, "cores", GOOD)] if cores else []
     for column, metric in metrics.of_operations(columns).items():

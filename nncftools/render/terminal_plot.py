@@ -291,9 +291,9 @@ class _Signs(NamedTuple):
     """The characters that a chart consists of."""
 
     fine: str
-    """Sign of the first curve if it is drawn in dots."""
+    """Character of the first curve if it is drawn in dots; ``braille`` means plotext's braille characters."""
     coarse: str
-    """Sign of the first curve if it is drawn in whole characters."""
+    """Character of the first curve if it is drawn in whole characters."""
     area: str
     limit: str
     peak: str
@@ -356,9 +356,10 @@ def _draw(  # noqa: PLR0913 — everything that a reader sees
 ) -> Text:
     """Return a chart of ``size`` (columns, rows), drawn by plotext; an equal chart is not drawn again.
 
-    All positions and heights are in dots. Each item of ``curves`` belongs to a metric: the lowest dot in each column,
-    then the highest dots. plotext has a single figure for the whole process, so only a single thread may draw. The
-    compiled part of plotext ends the process at a NaN, so unknown heights are -1.
+    All positions and heights are in dots. Each item of ``curves`` belongs to a metric: first the height of the lowest
+    dot of the curve in each column, then the height of the highest dot in each column. plotext has a single canvas for
+    the whole process, so only a single thread may draw. The compiled part of plotext ends the process at a NaN, so
+    unknown heights are -1.
     """
     plotext = load_plotext()
     plotext.terminal.limit(False, False)  # noqa: FBT003 — width and height
@@ -430,13 +431,13 @@ def _round_up(value: float, steps: Sequence[float]) -> float:
 
 
 def ticks(end: float, most: int) -> list[float]:
-    """Return about ``most`` round numbers from 0 to ``end``."""
+    """Return 0 and the multiples of a round step up to ``end``; there are at most ``most`` multiples."""
     step = _round_up(max(end, 1e-9) / max(most, 1), _STEPS)
     return [number * step for number in range(int(end / step + 1e-6) + 1)]
 
 
 def time_ticks(end_s: float, most: int) -> list[float]:
-    """Return 0 and at most ``most`` round times, up to ``end_s``."""
+    """Return 0 and the multiples of a round step, up to ``end_s``; there are at most ``most`` multiples."""
     step = next((step for step in _TIME_STEPS if end_s / step <= max(most, 1)), end_s)
     return [number * step for number in range(int(end_s / step + 1e-9) + 1)]
 

@@ -110,7 +110,7 @@ def copies(*lives: tuple[float, float | None], largest_mib: int = 200) -> list[P
 
 LEFT_OUT = (
     "RSS on this machine may be off by up to 32.0 MiB for each process: Linux 6.8.0 leaves out the latest changes "
-    "on each of 64 CPUs; 6.16 and later are exact"
+    "on each of 64 CPUs; Linux 6.16 and later count exactly"
 )
 
 

@@ -22,7 +22,7 @@ VIEW = View(metrics=["rss"])
     "of, ending",
     [
         (session(processes=[process(high_water_mark=350 * MIB)]), "\nMax memory: 350.000 (MiB)\n"),
-        (session({"rss": [None, None]}), "ended before the first sample that is known.\n"),
+        (session({"rss": [None, None]}), "ended before the first value was read.\n"),
     ],
     ids=["high-water mark", "nothing known"],
 )
