@@ -200,7 +200,7 @@ class SignalForwarder:
         """Note that the starter (the process that started the sampler) has reported all signals that arrived there.
 
         The sampler had asked the starter whether the sampler's signals arrived there, too. If only the sampler received
-        a SIGTERM, pass the SIGTERM on to the command. Forget the signals of this question.
+        a SIGTERM, pass the SIGTERM on to the command. Forget the signals that the sampler asked about.
         """
         self._is_asking = False
         asked = [arrival for arrival in self._ours if arrival.is_asked]

@@ -272,7 +272,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """Number of this rank among the ranks on the same machine."""
     job: str = ""
     launcher: str = ""
-    """The program that started the ranks: ``torchrun``, ``mpi`` or ``slurm``."""
+    """The program that started the ranks: ``torchrun``, ``mpi`` or ``slurm``. Empty if unknown."""
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):

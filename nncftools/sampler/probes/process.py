@@ -126,7 +126,7 @@ class Stat(Summed):
     def take(self, process: Process, data: bytes) -> tuple[int, ...]:
         """Store CPU time, page faults and RSS in ``process``; return the numbers to sum. All are 0 if the file is gone.
 
-        The numbers have the order of ``metrics``: bytes, but RSS in pages, and CPU time in clock ticks.
+        The numbers have the order of ``metrics``. RSS is in pages, and CPU time is in clock ticks.
         """
         if not data:
             process.lose_memory()

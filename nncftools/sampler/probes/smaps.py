@@ -165,7 +165,9 @@ class Estimate:
     """
 
     _shared = 0.0
-    """PSS minus USS in the last pass (a reading of all processes): the shared pages. They stay if a process ends."""
+    """In pages: PSS minus USS of all processes in the last pass (a reading of all processes), the shared memory. The
+    number stays the same if a process ends, because the other processes keep the shared memory.
+    """
 
     def __init__(self, counted: Iterable[Counted] = ()) -> None:
         """Begin with the results of a pass (a reading of all processes)."""
