@@ -232,9 +232,10 @@ _MOST_METRICS = 3
 
 
 def five_lines(session: Session, metrics: Sequence[str]) -> str:
-    """Return five lines about a session: command, run, peak of the first metric, cost, and content.
+    """Return a summary of a session in five lines.
 
-    Memory is in MiB.
+    The lines are: the command; time, machine and end of the run; the peak of the first metric in MiB; the CPU time and
+    the bytes read and written by the command; and the metrics and other data in the session.
     """
     cost = []
     spent_s = cpu_s(session)

@@ -57,7 +57,7 @@ class View:
 
 
 def label(column: str) -> str:
-    """Return the name of a column for readers."""
+    """Return the label of a column in reports: ``RSS`` for ``rss``. An unknown column is its own label."""
     metric = metrics.of(column)
     return printable(column if metric is None else metric.label)
 
@@ -119,7 +119,7 @@ SEPARATOR = " · "
 TEXT = "text"
 PAGE = "html"
 PICTURE = "picture"
-"""Name of the format of pictures in ``ENDINGS``. The option ``--plot`` draws these pictures."""
+"""The format of a file whose name ends in ``.png``, ``.svg`` or ``.pdf``."""
 PICTURES = (".png", ".svg", ".pdf")
 ENDINGS = {
     ".txt": (TEXT, "terminal", "markdown", "csv", "collapsed"),

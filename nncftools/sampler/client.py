@@ -235,7 +235,7 @@ _LOST_S = 1.0
 
 
 class Interrupted(BaseException):
-    """The signal ``number`` arrived while results were saved or shown."""
+    """A signal arrived while results were saved or shown. ``self.number`` is the signal number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"interrupted by {signal.Signals(number).name}")
@@ -243,11 +243,11 @@ class Interrupted(BaseException):
 
 
 class Starter:
-    """A context manager around recordings: inside the context, no signal ends this process.
+    """A context manager around recordings: inside the ``with`` block, no signal ends this process.
 
-    The function ``passes_to`` passes a signal to the sampler of the running command. After the context, this process
-    only exits with the command's status, so signals are ignored. Blocking the signals would not be enough, because
-    other threads would receive the signals.
+    The function ``passes_to`` passes a signal to the sampler of the running command. After the ``with`` block, this
+    process only exits with the command's status, so signals are ignored. Blocking the signals would not be enough,
+    because other threads would receive the signals.
     """
 
     passes_to: Callable[[int], None] | None = None
@@ -265,9 +265,9 @@ class Starter:
 
     def __init__(self) -> None:
         self.ignored: list[int] = []
-        """The signals that a command must ignore, because this process ignored these signals before the context."""
+        """The signal numbers that a command must ignore: this process ignored them before the ``with`` block began."""
         self.blocked: list[int] = []
-        """The signals that a command must block, because this process blocks these signals."""
+        """The signal numbers that a command must block, because this process blocks them, too."""
 
     def __enter__(self) -> Starter:
         """Catch all signals that would end this process. Ignored signals (nohup) stay ignored."""
@@ -343,7 +343,9 @@ class Outcome(NamedTuple):
     executed. None if unknown.
     """
     status: ExitStatus | None
-    """The exit status of the command as ``code`` or ``signal``. None if unknown, or if the command was not started."""
+    """How the command ended: ``{"code": N, "signal": None}``, or ``{"code": None, "signal": N}`` if a signal killed the
+    command. None if unknown, or if the command was not started.
+    """
     start: Start | None
     """The ``start`` line of the journal, as sent by the sampler. The command may have removed the line from the
     journal.

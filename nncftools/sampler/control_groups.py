@@ -76,7 +76,7 @@ class ControlGroup:
             folder = folder.rpartition("/")[0]
 
     def oom_kills(self) -> int | None:
-        """Return the number of processes of this group that the kernel killed, as ``read_oom_kills`` does."""
+        """Return how many processes of this group the kernel has killed because memory ran out. None if unknown."""
         return read_oom_kills(self.folder)
 
     def used(self) -> int | None:
@@ -106,14 +106,15 @@ class ControlGroup:
         return read_number(f"{self.folder}/{file}")
 
     def in_stat(self, key: bytes) -> int | None:
-        """Return the number of a key in ``memory.stat``. None if unknown."""
+        """Return the value of a key in the group's file ``memory.stat``. None if unknown."""
         return find_number(read_small_file(f"{self.folder}/memory.stat"), key)
 
 
 def read_oom_kills(folder: str) -> int | None:
-    """Return the number of processes of a group that the kernel killed because memory ran out. None if unknown.
+    """Return how many processes of a group the kernel has killed because memory ran out. None if unknown.
 
-    This includes processes that were killed because the whole machine ran out of memory.
+    ``folder`` is the folder of the group. The number includes processes that were killed because the whole machine ran
+    out of memory.
     """
     counts = read_small_file(f"{folder}/memory.events") or read_small_file(f"{folder}/memory.oom_control")
     return find_number(counts, b"oom_kill ")
@@ -174,7 +175,9 @@ def _unescape(path: str) -> str:
 
 
 _AGAIN_FROM = (16 << 20) // PAGE
-"""The limits of a process are read again if RSS has doubled since the last reading, and is at least this many pages."""
+"""In pages. The limits of a process are read again only if RSS is at least this size, and has doubled since the last
+reading of the limits.
+"""
 _EVERY_S = 10.0
 _FIRST_S = 0.05
 """The first pause between two readings of the largest process's limits. Later pauses are longer, because commands set
@@ -203,9 +206,10 @@ class LimitWatch:
         self._after_s = _FIRST_S
 
     def look(self, restless: Iterable[Process]) -> list[Process]:
-        """Read the limits of each process whose RSS has doubled; return these processes.
+        """Read the memory limits of some processes again; return the processes whose limits were read.
 
-        ``restless`` are the processes that had page faults since the previous sample.
+        ``restless`` are the processes that had page faults since the previous sample. The limits of a process are read
+        if they were never read, or if RSS has doubled since the last reading.
         """
         doubled = [process for process in restless if process.rss >= self._again_at.get(process, 0)]
         for process in doubled:

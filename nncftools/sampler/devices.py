@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from nncftools.sampler.tree import Process
 
     Client = tuple[str, bytes]
-    """A client of a driver: the device, and the number of the client on this device."""
+    """A DRM client (an opened device file): the name of the device, such as ``gpu0``, and ``drm-client-id``."""
 
 
 class WatchedRun:
@@ -382,7 +382,9 @@ regions on the chip.
 """
 _CLIENT = re.compile(rb"^drm-client-id:\s*(\d+)", re.MULTILINE)
 _DEVICE_REGIONS = (b"vram", b"local", b"stolen-local")
-"""The regions in the memory of the device begin with these names: ``vram`` for amdgpu and xe, the others for i915."""
+"""A region whose name begins with one of these words is memory on the device. Other regions are in system memory. The
+driver amdgpu or xe says ``vram``, and i915 says ``local`` or ``stolen-local``.
+"""
 _LOOK_EVERY_S = 1.0
 _READ_EVERY_S = 0.1
 """The processes are searched for descriptors every ``_LOOK_EVERY_S``, and known descriptors are read every
@@ -391,7 +393,10 @@ _READ_EVERY_S = 0.1
 
 
 def parse_regions(fdinfo: bytes) -> dict[bytes, int]:
-    """Return the bytes of a client in each region of memory, such as ``{b"vram0": 4096}``."""
+    """Parse the fdinfo of a DRM client (an opened device file): return ``{memory region: bytes in use}``.
+
+    For example: ``{b"vram0": 4096}``.
+    """
     regions: dict[bytes, tuple[int, int]] = {}
     for kind, region, size, unit in _KEY.findall(fdinfo):
         if not region.startswith(_NO_MEMORY) and unit in _UNITS:
@@ -428,7 +433,11 @@ def _list_nodes(folder: str, pattern: str) -> list[str]:
 
 
 class Drm:
-    """Reads GPUs and NPUs without NVML: the memory of each client, and the total use of each NPU."""
+    """Reads GPUs and NPUs that NVML does not support.
+
+    The class reads the device memory of the run, from the DRM clients (opened device files) of all processes. For an
+    NPU, the class also reads the memory and the load of all users together.
+    """
 
     label = "GPUs and NPUs of Intel, AMD and others"
     clock = staticmethod(time.thread_time)
@@ -447,9 +456,9 @@ class Drm:
         self._devices = find_devices(sys)
         self._npus = {name: f"{sys}/class/accel/{node}/device" for node, name in self._devices.items() if "npu" in name}
         self._clients: dict[Client, str] = {}
-        """Maps a client to the fdinfo file of any descriptor of the client."""
+        """Maps a DRM client (an opened device file) to the path of an fdinfo file that shows the client's memory."""
         self._seen: set[str] = set()
-        """The columns that have had a value so far. If no client of a column is left, the value is 0."""
+        """The columns that have had a value so far. If all processes have closed the device, the value is 0."""
         self._unreported: dict[str, None] = {}
         """The memory columns of devices whose driver does not report the memory of a process. Each value is None
         (unknown).
@@ -487,7 +496,10 @@ class Drm:
         return values
 
     def _read_again(self) -> dict[Client, bytes] | None:
-        """Return the fdinfo of each known client. None if any descriptor now belongs to another client."""
+        """Return ``{client: content of fdinfo}`` for each known DRM client (an opened device file).
+
+        Return None if any descriptor was closed, or now belongs to another client.
+        """
         contents = {}
         for client, path in self._clients.items():
             data = read_small_file(path)

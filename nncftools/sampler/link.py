@@ -193,16 +193,19 @@ class StarterLink(Link):
             os.close(theirs_out)
 
     def send_order(self, order: Order) -> None:
-        """Send the order. If the order is longer than the buffer of the pipe, wait. Later messages never block."""
+        """Send the order to make a recording. If the order is longer than the buffer of the pipe, wait.
+
+        Later messages wait for a second at most.
+        """
         with suppress(BrokenPipeError):  # the sampler has failed, and the exit status will show the failure
             write_all(self._outgoing, encode_line(order))
         os.set_blocking(self._outgoing, False)
 
     def send_message(self, key: str, value: object = True) -> bool:  # noqa: FBT002 — JSON's true
-        """Send a message; return whether the sampler is still there.
+        """Send ``{key: value}`` to the sampler; return whether the sampler is still there.
 
-        If a long order still fills the pipe, wait up to a second, because the sampler may be stopped (SIGSTOP). If the
-        pipe is still full, drop the message.
+        The order to make a recording is sent first, and may fill the pipe. If the pipe is full, wait at most a second
+        until the sampler reads. If the pipe is still full, drop the message: the sampler may be stopped (SIGSTOP).
         """
         try:
             has_room(self._outgoing, _ROOM_WITHIN_MS)

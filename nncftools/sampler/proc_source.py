@@ -54,7 +54,7 @@ _EXEC_WITHIN_S = 0.03
 
 
 class Schedule:
-    """Calls the functions that do not run at each sample.
+    """Calls the functions that do not run at each sample. Times are seconds since the start of the recording.
 
     Each function gets the current time, and returns the time of the next call.
     """
@@ -67,11 +67,11 @@ class Schedule:
         self._due_s = dict.fromkeys(works, 0.0)
 
     def is_due(self, work: Callable[[float], float], now_s: float) -> bool:
-        """Return whether ``run`` would call this function."""
+        """Return whether the function ``work`` is due at the time ``now_s``."""
         return now_s >= self._due_s[work]
 
     def hasten(self, work: Callable[[float], float], at_s: float) -> None:
-        """Plan a call of a function at a time, unless an earlier call is already planned."""
+        """Plan a call of ``work`` for the time ``at_s``, unless an earlier call is already planned."""
         self._due_s[work] = min(at_s, self._due_s[work])
         self.next_s = min(at_s, self.next_s)
 
@@ -309,9 +309,9 @@ class ProcSource:
         return self._limits.look_again(self.tree.processes, now_s)
 
     def _read_seldom(self, now_s: float) -> float:
-        """Read the occasional probes.
+        """Read the occasional probes (free space, killed processes); return the time of the next call.
 
-        If a process has ended, read the probes thoroughly, because the kernel may have killed the process.
+        If a process has ended, also read the numbers of killed processes, because the kernel may have killed it.
         """
         self._write_surroundings(now_s)
         self._row = self._rows.with_occasional(self._row, thorough=self._has_ended)
@@ -376,7 +376,7 @@ class ProcSource:
             self._just_counted.append(process)
 
     def each(self) -> dict[int, int]:
-        """Return the RSS of each process at the last sample, in bytes, with the number of the process as key."""
+        """Return ``{id of the process in the journal: RSS in bytes}`` at the last sample."""
         processes = self.tree.processes
         return {process.number: process.rss * PAGE for process in processes if process.rss and process.counted}
 
@@ -417,7 +417,7 @@ class ProcSource:
         return [process.pid for process in self.tree.processes if _is_running(process)]
 
     def close(self, now_s: float) -> Sequence[float | None]:
-        """Record the last figures of all processes; return a value for each column.
+        """Record the memory and CPU time of all processes for the last time; return a value for each column.
 
         A process that still runs is recorded without an end. The counters include ended processes.
         """

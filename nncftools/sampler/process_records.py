@@ -59,7 +59,7 @@ class ProcessRecords:
         self._write_line = write_line
         self._begun_s = begun_s
         self._barriers: dict[int, list[str]] = {}
-        """Maps a process number to all reasons so far why the process could not write to the marks log."""
+        """``{id of the process in the journal: reasons so far why the process could not write to the marks log}``."""
 
     def add(self, process: Process) -> None:
         """Record a new process."""
@@ -143,7 +143,7 @@ class ProcessRecords:
         self._write_line("process", figures)
 
     def write_figures(self, process: Process) -> None:
-        """Record the figures of a process so far."""
+        """Write the memory and the CPU time of a process, as measured until now, to the journal."""
         self._write_line("process", _list_figures(process))
 
 
@@ -163,7 +163,7 @@ def _list_figures(process: Process) -> dict[str, object]:
 
 
 _MUCH = 16 << 20
-"""The open files are read again when the processes have read at least this many more bytes."""
+"""The open files are listed again when the processes have read at least this many more bytes."""
 _SHARE = 100
 """The pause after a look at the open files lasts at least this many times the CPU time of the look, and at least
 ``SOONEST_S``.
@@ -175,7 +175,7 @@ _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 
 
 class FilesRead:
-    """Looks at the open files of the largest processes. Writes new files, and files that have grown, to the journal."""
+    """Lists the open files of the largest processes, and writes path and size of new or grown files to the journal."""
 
     is_due = False
     """Whether the processes have read at least ``_MUCH`` bytes since the last look at the open files."""
@@ -208,7 +208,7 @@ class FilesRead:
             self._running = False
 
     def write(self) -> None:
-        """Write the files that were found since the last call."""
+        """Write the path and size of each new or grown file, as last listed by the thread, to the journal."""
         if self._running:
             return
         files = list(filter(self._has_grown, self._new_files.items()))
@@ -336,11 +336,12 @@ class HighWaterMarks:
         processes: Iterable[Process],
         restless: Collection[Process],
     ) -> None:
-        """Write each mark that rose above all samples, with the memory of the other processes at the same time.
+        """Write each high-water mark that rose above all samples, with the memory of the other processes.
 
-        ``span_s`` are the start of the previous sample and the time of this reading. ``others`` is a lower bound: the
-        RSS of the other processes now, minus the memory that page faults can have added since the mark was last known.
-        ``others_around`` is probable: for each of the other processes, the smaller RSS of the samples before and after.
+        ``span_s`` are the start of the previous sample and the time of this reading. In the journal, ``others`` is a
+        lower bound: the RSS of the other processes now, minus the memory that page faults can have added since the mark
+        was last known. ``others_around`` is an estimate: the sum, over the other processes, of the smaller RSS in the
+        samples before and after the rise.
         """
         sampled_s, read_s = span_s
         resident = [process for process in processes if process.counted and process.rss and process.samples > 1]
@@ -411,7 +412,9 @@ class Floor:
         self._sizes: dict[Process, int] = {}
         self._shared: dict[Process, int] = {}
         self._mapped: dict[str, int] = {}
-        """Maps a program to the most bytes of mapped files in any process. Processes of a program map the same files.
+        """``{process name: bytes}``: the largest size of mapped files in a single process with this name.
+
+        Processes with the same name map the same files, so their sizes are not added.
         """
 
     def read(self, processes: Iterable[Process], restless: Iterable[Process], now_s: float) -> None:
@@ -472,7 +475,10 @@ class Floor:
         self._write_line("floor", facts)
 
     def close(self, processes: Iterable[Process], now_s: float) -> None:
-        """Read all processes once more, and write the sums if there is a new maximum."""
+        """Read the memory of all processes once more.
+
+        Write the sum of anonymous and shared memory, and the size of mapped files, if one of them is a new maximum.
+        """
         for process in processes:
             if process.rss:
                 self._take(process)

@@ -30,7 +30,7 @@ _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
 class _Member:
-    """A process of the tree, with the figures of the last sample."""
+    """A process of the tree, with the values of the last sample."""
 
     samples = 0
     rss = 0
@@ -44,7 +44,10 @@ class _Member:
         self.values: dict[str, float | None] = dict.fromkeys(SUPPORTED, 0)
 
     def read(self) -> None:
-        """Read the figures; I/O is unknown on systems without I/O counters (macOS). Raises psutil.Error."""
+        """Read memory, threads, CPU time and I/O of the process. Raises psutil.Error.
+
+        I/O is None on systems without I/O counters (macOS), or without the permission to read them.
+        """
         process = self.process
         values: dict[str, float | None] = dict.fromkeys(SUPPORTED, 0)
         with process.oneshot():
@@ -66,7 +69,7 @@ class _Member:
         self.peak_rss = max(self.peak_rss, memory.rss)
 
     def figures(self) -> dict[str, object]:
-        """Return the figures as the keys of a journal line."""
+        """Return the memory and the CPU time of the process as ``{key: value}`` of a journal line."""
         return {
             "id": self.number,
             "samples": self.samples,
@@ -82,7 +85,7 @@ class _Member:
 
 
 class PsutilSource:
-    """Reads a row of figures at each sample, and writes the facts of each process to the journal."""
+    """Reads a value for each column at each sample, and writes the facts of each process to the journal."""
 
     _is_first = True
     _root: psutil.Process | None = None
@@ -119,7 +122,7 @@ class PsutilSource:
         return self._row()
 
     def each(self) -> dict[int, int]:
-        """Return the RSS of each process at the last sample, in bytes, with the number of the process as key."""
+        """Return ``{id of the process in the journal: RSS in bytes}`` at the last sample."""
         return {member.number: member.rss for member in self._alive.values()}
 
     def retire(self, pid: int) -> None:
@@ -137,7 +140,7 @@ class PsutilSource:
         return [process.pid for process in self._alive if _is_alive(process)]
 
     def close(self, now_s: float) -> Sequence[float | None]:
-        """Record the last figures of all processes; return a value for each column.
+        """Record the memory and CPU time of all processes for the last time; return a value for each column.
 
         A process that still runs is recorded without an end.
         """

@@ -36,24 +36,28 @@ NANOSECONDS = 1_000_000_000
 
 
 class Loop:
-    """Calls ``tick`` on every deadline. When ``step`` returns False, the run is over.
+    """Takes a sample at each deadline, and does other work between the deadlines.
 
-    Deadlines are multiples of the interval from the start. A deadline that has already passed is counted as missed, and
-    there is no tick for this deadline later.
+    The method ``run`` gets two functions: ``tick`` takes a sample, and ``step`` does the other work. If ``step``
+    returns False, the recording is over. The deadlines are the start plus 0, 1, 2, … intervals. If a deadline has
+    passed while a sample was taken, the deadline counts as missed, and its sample is never taken.
     """
 
     sampling = True
-    """Whether a deadline is still to come."""
+    """Whether samples are still taken. False after the last deadline, and after an error."""
     _next = 0
-    """The number of the next deadline, from 0."""
+    """The index of the next deadline, from 0."""
     missed = 0
-    """The number of deadlines that passed without a tick."""
+    """The number of deadlines without a sample."""
     _longest_gap_ns = 0
     _first_ns = 0
     _latest_ns = 0
 
     def __init__(self, interval_s: float, duration_s: float | None) -> None:
-        """Plan deadlines from now on (CLOCK_MONOTONIC); no tick comes after ``duration_s``."""
+        """Begin the recording now. ``interval_s`` is the time between two deadlines of samples.
+
+        The last deadline is at most ``duration_s`` after now. If ``duration_s`` is None, there is no last deadline.
+        """
         self.start_ns = time.monotonic_ns()
         self._interval_ns = max(1, round(interval_s * NANOSECONDS))
         self._last_deadline = None if duration_s is None else int(duration_s * NANOSECONDS) // self._interval_ns
@@ -64,7 +68,7 @@ class Loop:
         return (time.monotonic_ns() - self.start_ns) / NANOSECONDS
 
     def close(self) -> None:
-        """Count the missed deadlines since the last tick. A deadline that is due right now is not missed."""
+        """Count the missed deadlines since the last sample. A deadline that is due right now is not missed."""
         if not self.sampling:
             return
         now_ns = time.monotonic_ns()
@@ -75,10 +79,11 @@ class Loop:
             self._longest_gap_ns = max(self._longest_gap_ns, now_ns - (self._latest_ns or self.start_ns))
 
     def punctuality(self, lost: int = 0, longest_lost_s: float = 0.0) -> dict[str, float | None]:
-        """Return the number of ticks and of missed deadlines, the achieved interval and the longest gap.
+        """Return how punctual the samples were, as fields of the journal's last line.
 
-        ``lost`` samples could not be written, and count as missed. The longest series of lost samples took
-        ``longest_lost_s`` seconds.
+        The fields are the mean interval, the number of samples taken, the number of missed deadlines, and the longest
+        gap between two samples. The parameter ``lost`` is the number of samples that could not be written; they count
+        as missed. ``longest_lost_s`` is the time in seconds of the longest series of lost samples.
         """
         ticks = self._next - self.missed
         interval_s = None
@@ -98,9 +103,10 @@ class Loop:
     def run(
         self, tick: Callable[[float], None], sleep: Callable[[float | None], bool], step: Callable[[], bool]
     ) -> None:
-        """Call ``tick`` at each deadline and ``sleep`` in between, until ``step`` returns False.
+        """Call ``tick`` (take a sample) at each deadline, and ``sleep`` in between.
 
-        ``step`` is called first, and after each ``sleep`` that returns True.
+        ``step`` does other work. It is called first, and after each ``sleep`` that returns True. If ``step`` returns
+        False, the loop ends.
         """
         clock_ns = time.monotonic_ns
         start_ns = self.start_ns
@@ -119,15 +125,15 @@ class Loop:
                 has_news = sleep(None)
 
     def _find_deadline(self, now_ns: int, beyond: int = 0) -> int:
-        """Return the number of the latest deadline that has passed.
+        """Return the index of the latest deadline that has passed.
 
-        The result is at most the number of the last deadline of the recording, plus ``beyond``.
+        The result is at most the index of the last deadline of the recording, plus ``beyond``.
         """
         number = (now_ns - self.start_ns) // self._interval_ns
         return number if self._last_deadline is None else min(number, self._last_deadline + beyond)
 
     def _note(self, now_ns: int) -> None:
-        """Count a tick, and plan the next tick for the first deadline that has not passed yet."""
+        """Count a sample, and plan the next sample for the first deadline that has not passed yet."""
         gap_ns = now_ns - self._latest_ns
         self._latest_ns = now_ns
         if self._next == 0:
@@ -556,9 +562,10 @@ class Recording:
 def prepare_source(
     plan: Plan, write_line: WriteLine, reaper: int | None
 ) -> Callable[[int], ProcSource] | Callable[[int], PsutilSource]:
-    """Import the source of a plan. Return a function that opens the source for the PID of a process.
+    """Import the class that reads the process tree, ``ProcSource`` or ``PsutilSource``, as ``plan.source`` says.
 
-    The import happens before the command starts, and the opening after the start.
+    Return a function that gets the PID of the command, and makes an object of this class. The import happens before the
+    command starts. The function is called after the start. ``plan`` has the settings of the recording.
     """
     if plan.source != "proc":
         from nncftools.sampler.psutil_source import PsutilSource

@@ -116,7 +116,10 @@ def wait_readable(descriptors: Sequence[int], timeout_s: float | None = None) ->
 
 
 def catch_all(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Catch all signals that would end this process, and ignore signals of faults. Ignored signals stay ignored."""
+    """Call ``handler`` for each signal that would end this process. Ignored signals stay ignored.
+
+    Also ignore SIGSEGV, SIGBUS, SIGFPE and SIGILL from other processes. A real fault still ends this process.
+    """
     for number in OF_FAULTS:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.SIG_IGN)
@@ -194,9 +197,10 @@ class SignalForwarder:
             self._theirs.append((number, now_s))
 
     def take_answer(self) -> None:
-        """Take the starter's answer: pass on a SIGTERM that only the sampler received.
+        """Note that the starter (the process that started the sampler) has reported all signals that arrived there.
 
-        Forget all signals about which the starter (the process that started the sampler) was asked.
+        The sampler had asked the starter whether the sampler's signals arrived there, too. If only the sampler received
+        a SIGTERM, pass the SIGTERM on to the command. Forget the signals that the sampler asked about.
         """
         self._is_asking = False
         asked = [arrival for arrival in self._ours if arrival.is_asked]
@@ -436,7 +440,7 @@ class LimitGuard:
         if self._action != KILL:
             self._warn(text)
             return
-        self._warn(f"{text}: the command is ended")
+        self._warn(f"{text}: ending the command")
         self._kill_at_s = now_s + GRACE_S
         send_signal(self._list_alive(now_s), signal.SIGTERM)
 

@@ -33,8 +33,8 @@ GONE = (errno.ENOENT, errno.ESRCH)
 TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 SMALL = 448
-"""The number of bytes to read from stat and io. This is enough for the fields in use. Python's own allocator still has
-blocks of this size, so a reading takes 1 µs less than with 1,024 bytes.
+"""The number of bytes to read from ``/proc/PID/stat`` and ``/proc/PID/io``, enough for the fields in use. Python's own
+allocator serves at most 512 bytes, and is fast: a reading takes 1 µs less than with 1,024 bytes.
 """
 _CHUNK = 4096
 
@@ -96,7 +96,7 @@ class MemoryKinds:
     inherited: int | None = None
     """The anonymous memory that the process had from the parent at the fork. None before the first reading."""
     is_new = False
-    """Whether the memory was read after the last call of ``own``."""
+    """Whether the memory was read again since the method ``own`` was last called."""
 
     def take(self, status: bytes, rss: int, parents: int) -> None:
         """Parse the content of a status file. ``rss`` is RSS in pages.
@@ -197,15 +197,15 @@ class MarkReading:
 
 
 class Process:
-    """A process of the tree, with open files and with figures."""
+    """A process of the tree: descriptors of files in ``/proc/PID``, and the memory and CPU time at the last sample."""
 
     alive = True
     sampled_from = 0
-    """The number of the first sample that contains memory of the process, counted from 1. If 0, there is no such sample
-    yet.
-    """
+    """The index, counted from 1, of the first sample that contains memory of the process. 0 if there is none yet."""
     sampled_to = 0
-    """The number of the last sample that contains memory of the process. If 0, further samples may contain memory."""
+    """The index, counted from 1, of the last sample that contains memory of the process. 0 while the process still has
+    memory, and if no sample contains memory of the process.
+    """
     rss = 0
     """RSS at the last sample, in pages. ``peak_rss`` is the highest RSS of all samples, in pages."""
     peak_rss = 0
@@ -235,16 +235,19 @@ class Process:
     counted = True
     """Whether the memory of the process is part of the sums."""
     counted_s: float | None = None
-    """The time of the first sample whose sums contain the memory of the process."""
+    """The time of the first sample whose sums contain the memory of the process. None if there is none yet."""
     first_rss = 0
-    """RSS at ``counted_s``, in pages."""
+    """RSS in pages at the first sample whose sums contain the memory of the process."""
     _status: int | None = None
     directory = UNKEPT
 
     def __init__(  # noqa: PLR0913 — a line per fact
         self, root: str, pid: int, parent: Process | None, number: int, *, files: Sequence[str], common: Common
     ) -> None:
-        """Open ``files``, and keep the descriptors open if ``common`` permits this."""
+        """Open ``/proc/PID`` and files in this folder. ``files`` are the names of the files: ``("stat", "status")``.
+
+        A descriptor is kept open if its number is below ``common.below``. Other files are opened for each reading.
+        """
         self.path = f"{root}/{pid}"
         self.common = common
         self.file_names = files
@@ -255,16 +258,18 @@ class Process:
         self.image: list[bytes] = []
         """The addresses of code and stack at the last page fault: exec changes them."""
         self.known_image: list[bytes] = []
-        """The addresses at the last check for an exec."""
+        """The addresses of code and stack at the last check for a call of exec."""
         self.kinds = MemoryKinds()
         self.threads: dict[str, int] = {}
         """Maps a thread ID to the descriptor of the thread's file ``children``."""
         self.command: list[str] = []
         self.files: list[int] = []
         self.data: list[bytes | None] = [None] * len(files)
-        """The content of each file at the last reading. If a file has not changed, the file is not parsed again."""
+        """The content of each file in ``files`` at the last reading. An unchanged file is not parsed again."""
         self.parts: list[tuple[int, ...] | None] = [None] * len(files)
-        """The figures from each file. None if the file is not readable."""
+        """For each file in ``files``, the numbers that a probe adds up over all processes. None if the file is not
+        readable. The method ``take`` of the probe returns these numbers.
+        """
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             self.started_ticks = _parse_start(self.read(STAT))
@@ -354,9 +359,10 @@ class Process:
         return status
 
     def read_slot(self, slot: int) -> bytes:
-        """Return the content of a file if reading the kept descriptor has failed. Empty if this fails, too.
+        """Open and read a file again, after the caller failed to read the descriptor ``files[slot]``.
 
-        If the process is gone, or if another process has the PID, ``alive`` becomes False.
+        Return the content, or ``b""`` if the file cannot be read. If the process is gone, or if another process has the
+        PID, ``alive`` becomes False.
         """
         if self.files[slot] == UNREADABLE:
             return b""
@@ -394,7 +400,10 @@ class Process:
 
     @property
     def is_detached_sampler(self) -> bool:
-        """Whether the process is the sampler of a program that records itself. A zombie has only a name."""
+        """Whether the process is the sampler of a program that records itself.
+
+        The last argument shows this, or the process name: a zombie has no arguments.
+        """
         return self.command[-1:] == [DETACHED_ARGUMENT] or self.name == DETACHED_NAME
 
     def children(self) -> Iterator[int]:
@@ -542,7 +551,7 @@ class Tree:
     def refresh(self) -> list[Process]:
         """Look for new descendants if any process may have come or gone; return the new processes.
 
-        The file ``loadavg`` ends with the number of threads and the newest PID (proc(5)). If both have not changed, no
+        The file ``loadavg`` ends with the number of threads and the newest PID (proc(5)). If neither has changed, no
         process was forked or reaped. Reading the file costs 1 µs.
         """
         data = os.pread(self._loadavg, 128, 0)

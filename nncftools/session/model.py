@@ -131,7 +131,10 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
             self.rss[index] = rss
 
     def frames(self, stacks: Sequence[Sequence[int]]) -> set[int]:
-        """Return the indexes of all frames that this process had; ``stacks`` are ``Snapshots.stacks``."""
+        """Return the indexes, in ``Snapshots.frames``, of all frames in the stacks of this process.
+
+        ``stacks`` are the stacks of all processes (``Snapshots.stacks``), each a list of such indexes.
+        """
         indexes = set[int]()
         for thread in chain.from_iterable(window.threads for window in self.windows):
             for stack in thread.stacks:
@@ -143,7 +146,8 @@ class MappingGroup(msgspec.Struct, frozen=True, array_like=True):
     """Resident pages of one kind: sizes in bytes."""
 
     kind: str
-    """``anonymous``, ``file``, ``other_files``, ``libraries``, ``stack`` or ``shared``."""
+    """``anonymous``; ``file``: a single large file; ``other_files``: all smaller files; ``libraries``; ``stack``: the
+    main thread's stack; or ``shared``: shared memory."""
     file: str
     """Path of the mapped file if the kind is ``file``; otherwise empty."""
     rss: Whole
@@ -184,7 +188,7 @@ class MappingsMoment(msgspec.Struct, kw_only=True):
 
 
 MOST_FRAMES = 1_000
-"""A longer stack is damaged, because the helper cuts stacks off at 401 frames."""
+"""A session with a longer stack is rejected as damaged. The recorder itself cuts each stack off at 401 frames."""
 
 
 class Snapshots(msgspec.Struct, kw_only=True):
@@ -268,7 +272,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """Number of this rank among the ranks on the same machine."""
     job: str = ""
     launcher: str = ""
-    """``torchrun``, ``mpi`` or ``slurm``."""
+    """The program that started the ranks: ``torchrun``, ``mpi`` or ``slurm``. Empty if unknown."""
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
@@ -317,7 +321,7 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def span_s(self) -> tuple[float, float] | None:
-        """The two times between which memory rose to the peak."""
+        """Memory rose to the peak between these two times, in seconds since the start. None if the time is unknown."""
         if self.low is None:
             return None
         if self.rose_from_s is not None and self.rose_to_s is not None:
@@ -352,9 +356,9 @@ class LateReadings(msgspec.Struct, frozen=True, kw_only=True):
     """Samples that took long: some processes were read later than the time of the sample. Lists of equal length."""
 
     from_s: list[Seconds] = []
-    """Times of the samples."""
+    """The time of each late sample: the start of the sample."""
     to_s: list[Seconds] = []
-    """The time, in each sample, when the last process was read."""
+    """The end of each late sample: the time when the last process was read."""
 
     def by_time(self) -> dict[float, float]:
         """Return ``{time of the sample: time when the last process was read}``."""
@@ -368,13 +372,16 @@ class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     high_water_mark: Size | None = None
     """Largest RSS of the process so far (``ru_maxrss``)."""
     tree: Whole | None = None
-    """Memory of the whole tree. The process and its descendants are read at the mark, other processes at the next
-    sample."""
+    """Memory of all processes of the run together. The process and its descendants are read at the mark, other
+    processes at the next sample."""
     is_estimate: bool = False
     """True if other processes changed around the mark, so that ``tree`` is only an estimate."""
     tree_low: Whole | None = None
-    """Bounds of an estimated ``tree``, only in sessions of earlier versions: ``tree_low`` and ``tree_high``."""
+    """Lower bound of the memory of all processes, where ``tree`` is an estimate. Only in sessions of earlier versions.
+    """
     tree_high: Whole | None = None
+    """Upper bound of the memory of all processes, where ``tree`` is an estimate. Only in sessions of earlier versions.
+    """
     devices: dict[str, tuple[Whole, Whole]] | None = None
     """Maps a device to a pair: the bytes that torch's allocator has in use, and the most bytes in use so far. Null if
     not read."""
@@ -399,7 +406,7 @@ class MemoryLimit(msgspec.Struct, frozen=True, kw_only=True):
     set_by: str = ""
     """The file that sets the limit, or the system call."""
     process: Whole | None = None
-    """The ``id`` of the first process with this limit."""
+    """The ``id`` of the process in which this limit was seen first. Null if unknown."""
 
 
 class ControlGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -433,13 +440,13 @@ class KernelKill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileSystem(msgspec.Struct, frozen=True, kw_only=True):
-    """The free space of a file system that the command may write to."""
+    """The free space of a file system. The command will perhaps write files to this file system."""
 
     role: str
     """Why the space is recorded. ``cwd``: working folder; ``TMPDIR``; ``output``: folder of the recording;
     ``argument``: a path in the command."""
     path: str = ""
-    """Path of a folder in the file system."""
+    """Path of the folder named by ``role``. If the folder is missing, the nearest parent folder that exists."""
     size: Size | None = None
     first: Whole | None = None
     """Free bytes at the first reading."""
@@ -513,7 +520,7 @@ class Process(msgspec.Struct, kw_only=True):
     """One process of the tree."""
 
     id: Whole
-    """Number of the process in this session. A number is unique; a PID may be reused."""
+    """Number of the process in this session. Unlike a PID, the number is never reused."""
     pid: Pid | None = None
     parent: Whole | None = None
     """The ``id`` of the parent. Null for the first process, and for an orphan that another process adopted."""
@@ -533,7 +540,7 @@ class Process(msgspec.Struct, kw_only=True):
     counted_s: Seconds | None = None
     """Time of the first sample that includes the memory of this process."""
     first_rss: Whole | None = None
-    """RSS at ``counted_s``."""
+    """RSS in the first sample that includes the memory of this process."""
     samples: Whole = 0
     peak_rss: Whole | None = None
     """Largest RSS in a sample."""
@@ -578,7 +585,11 @@ operation ran at least until ``end_s``."""
 
 
 class Mark(msgspec.Struct, kw_only=True):
-    """An operation. If ``end_s`` is null, the operation ends at the next mark on the same level."""
+    """An operation of the command, such as the call of a function.
+
+    If ``end_s`` is null, the operation ends when the same process begins the next operation with an equal or smaller
+    ``depth``, or when the process ends.
+    """
 
     name: str
     """Name to display: the name given in the mark, or the name of the ``kind``."""
@@ -587,17 +598,18 @@ class Mark(msgspec.Struct, kw_only=True):
     depth: Count = 0
     """Number of enclosing operations."""
     op: Whole | None = None
-    """Number of the operation, if other operations refer to this number by ``inside``; otherwise null."""
+    """ID of the operation. Null if no other operation has this ID in the field ``inside``."""
     inside: Whole | None = None
-    """The ``op`` of the enclosing operation. If null, the last running operation one level above encloses this
-    operation."""
+    """The ``op`` of the enclosing operation. If null, the enclosing operation has a ``depth`` smaller by 1, and began
+    last among the operations that were still running, preferably in the same process."""
     pid: Pid | None = None
     """PID of the process that ran the operation; null if the mark comes from outside the command."""
     source: str = ""
     """Origin of the mark: ``api``, ``auto`` (a call of a catalogued function), ``output`` (a line of the command's
     output), ``shell`` (``nncf-tools mark``), ``sidecar`` (a file of marks), or the name of another program."""
     kind: str | None = None
-    """One of ``nncftools.session.nesting.KINDS``, or null."""
+    """Kind of work: ``Model Loading``, ``Export``, ``Quantization``, ``Weight Compression``, ``Training``,
+    ``Compilation``, ``Generation``, ``Saving`` or ``Cleanup``. Null for other work."""
     call: str | None = None
     """Name of the called function; null if the operation is not a call."""
     arguments: str | None = None
@@ -614,13 +626,13 @@ class Mark(msgspec.Struct, kw_only=True):
     count: Size = 1
     """Number of calls that were joined into this mark."""
     total_s: Seconds | None = None
-    """Total time of all joined calls; null for a single call."""
+    """Total duration of all joined calls; null for a single call."""
     longest_s: Seconds | None = None
-    """Time of the longest joined call; null for a single call."""
+    """Duration of the longest joined call; null for a single call."""
     own_start: OwnMemory | None = None
-    """Memory at the start of the operation."""
+    """Memory of the process, and of all processes together, at the start of the operation. Null if not read."""
     own_end: OwnMemory | None = None
-    """Memory at the end of the operation."""
+    """Memory of the process, and of all processes together, at the end of the operation. Null if not read."""
 
     @property
     def own_peak(self) -> int | None:
@@ -710,9 +722,9 @@ class HeldLine(TypedDict):
     """RSS of the processes at a sample that was triggered by a mark."""
 
     from_s: Seconds
-    """Start of the previous sample."""
+    """Time of the sample before the sample that the mark triggered."""
     to_s: Seconds
-    """Start of this sample."""
+    """Time of the sample that the mark triggered."""
     rss: list[list[Whole]] | None
     """``[id, rss]`` or ``[id, rss, further sizes …]`` for each process that changed since the previous line. Further
     sizes are RSS in the previous sample and a new high-water mark. In older journals, the sizes are the smallest and
@@ -781,7 +793,7 @@ class SessionData(msgspec.Struct, kw_only=True):
     """False if the recorder was killed or is still running (see ``warnings``). Null if unknown, as in some logs of
     other tools."""
     exit: Exit | None = None
-    """How the command ended."""
+    """How the command ended. Null if unknown, or if the command was still running at the end of the recording."""
     host: Host
     sampler: SamplerFacts
     samples: Samples
@@ -793,7 +805,7 @@ class SessionData(msgspec.Struct, kw_only=True):
     peaks: dict[str, Peak] = {}
     late: LateReadings = LateReadings()
     limit_reached: LimitReached | None = None
-    """Null if there is no limit, or if the limit was not exceeded."""
+    """The first sample whose RSS exceeded ``--max-memory``. Null without this limit, or if no sample exceeded it."""
     memory_limits: list[MemoryLimit] = []
     control_groups: list[ControlGroup] = []
     oom_kills: list[OomKills] = []
@@ -809,7 +821,7 @@ class SessionData(msgspec.Struct, kw_only=True):
     models: list[SavedModel] = []
     """Models that the command saved, if their files say how they were compressed."""
     warnings: list[str] = []
-    """Warnings about the figures; every report repeats them."""
+    """Messages about values that are missing or inexact. Every report repeats these messages."""
     snapshots: Snapshots | None = None
     """Stacks and mappings of processes whose memory rose; null if not recorded."""
     unsaved: Unsaved = msgspec.field(default_factory=Unsaved)
@@ -825,7 +837,7 @@ FIELDS = [field for field in msgspec.structs.fields(SessionData) if field.type i
 
 
 class ProcessTable:
-    """Finds processes of a session by number or by PID."""
+    """Finds processes of a session by their ``id`` or by PID."""
 
     def __init__(self, processes: Iterable[Process]) -> None:
         """Index ``processes``, in the order in which they were first seen."""

@@ -71,7 +71,7 @@ def test_words_are_never_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 KILL = ("--max-memory", "50MiB", "--on-limit", "kill")
-ENDED = "is above --max-memory 50.0 MiB: the command is ended"
+ENDED = "is above --max-memory 50.0 MiB: ending the command"
 
 
 HOLD = " ".join(burner("touch", 100, 2 * HANGING_S))

@@ -52,7 +52,7 @@ def test_ends_the_command(tmp_path: Path, *, is_stubborn: bool) -> None:
     assert left_s == GRACE_S - 1
     assert status == -(signal.SIGKILL if is_stubborn else signal.SIGTERM)
     assert said == [
-        "RSS of 51.0 MiB at 1.000 s is above --max-memory 50.0 MiB: the command is ended",
+        "RSS of 51.0 MiB at 1.000 s is above --max-memory 50.0 MiB: ending the command",
         *["1 of the processes still run 5 s after SIGTERM: sending SIGKILL"] * is_stubborn,
     ]
     assert guard.is_ending != is_stubborn

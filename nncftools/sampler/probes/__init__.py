@@ -1,23 +1,24 @@
-"""The probes, classes that read the figures of a sample. ``nncftools.metrics`` names the probe of each metric.
+"""The probes: classes that measure the values of a sample. ``nncftools.metrics`` names the probe of each metric.
 
 There are four kinds of probes:
 
 - A *process probe* reads the file ``/proc/PID/{file}`` of each process. The constructor gets the index of this file
-  among the files that are kept open for each process. ``read(processes)`` returns sums over the tree.
-  ``retire(process)`` adds the last figures of an ended child, before the sampler reaps the child.
-- A *system probe* reads figures of the machine, or of the command's control group, from files that the probe keeps
-  open. The constructor gets the proc directory and the command's PID. ``read()`` returns the figures.
-- A *slow probe* reads every process from time to time in a separate thread. The constructor gets the largest share of
-  the time that the thread may use. ``read(processes)`` returns new sums. If there are no new sums, all values are None.
-- An *occasional probe* reads figures that need not be in each sample. The constructor gets the proc directory, the
-  command's PID and the plan. ``read(thorough=...)`` is called once a second. ``thorough`` is true soon after the end of
-  a process, and at the end of the recording.
+  among the files that are kept open for each process. ``read(processes)`` returns sums over the process tree. When a
+  child of the sampler has ended, ``retire(process)`` adds its last values to all later sums.
+- A *system probe* reads values of the machine, or of the command's control group, from files that the probe keeps
+  open. The constructor gets the proc directory and the command's PID. ``read()`` returns the values.
+- A *slow probe* reads every process from time to time in a separate thread. The constructor gets the CPU time that the
+  thread may use, as a part of the time of the recording: 0.01 for 1 % of a core. ``read(processes)`` returns new sums.
+  If there are no new sums, all values are None.
+- An *occasional probe* reads values that need not be in each sample. The constructor gets the proc directory, the
+  command's PID and the plan (the settings of the recording). ``read(thorough=...)`` is called once a second.
+  ``thorough`` is true soon after the end of a process, and at the end of the recording.
 
 ``read`` returns the values in the order of ``metrics``. A probe of several devices has ``columns``, such as
-``npu_memory@npu0``, and returns a value for each column. An unknown figure is None. ``source`` tells the user where the
-figures come from, such as ``/proc/PID/stat``. ``cost`` is the cost of a sample, measured on a core of a 2-core machine.
-If a class has ``why_unavailable(root)``, this function returns the reason why the figures are unknown on this system,
-or an empty text.
+``npu_memory@npu0``, and returns a value for each column. An unknown value is None. ``source`` tells the user where the
+values come from, such as ``/proc/PID/stat``. ``cost`` is the CPU time of a sample on a core of a 2-core machine, as
+text. If a class has ``why_unavailable(root)``, this function returns the reason why the values are unknown on this
+system, or an empty text.
 """
 
 from __future__ import annotations

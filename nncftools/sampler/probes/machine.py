@@ -96,7 +96,7 @@ class Pressure:
     kind = OCCASIONAL
     metrics = ("memory_stall", "refaults", "swap_in", "swap_out", "oom_kills", "group_oom_kills")
     source = "/proc/pressure/memory, /proc/vmstat"
-    cost = "2 µs a second, 25 µs where memory is short"
+    cost = "2 µs per second of recording; 25 µs if memory is short"
 
     _pressure = -1
     _stalled_us: int | None = None
@@ -152,7 +152,9 @@ def _find_bytes(pages: int | None) -> int | None:
 _LONGEST_S = 1.0
 _SHORTEST_S = 0.01
 _FILLED_PER_S = 2 << 30
-"""A program writes at most this many bytes in a second. If more space is free, the free space is read once a second."""
+"""The assumed largest speed of writing, in bytes per second. The free space is read again before it can be used up at
+this speed, and at least once a second.
+"""
 _CALM_S = 0.05
 """The shortest pause between two readings of the free space, if the free space has not changed."""
 
@@ -215,7 +217,7 @@ class FreeSpace:
     kind = OCCASIONAL
     metrics = ("disk_free",)
     source = "statvfs(3)"
-    cost = "15 µs a second in a thread, more if little space is left"
+    cost = "15 µs per second of recording, in a thread; more if a disk is almost full"
 
     def __init__(self, root: str, pid: int, plan: Plan) -> None:  # noqa: ARG002 — the same for every process
         self._file_systems = [FileSystem(role, path) for role, path in plan.file_systems]
@@ -258,7 +260,9 @@ _NVIDIA = ("/dev/nvidiactl", "/dev/dxg")
 """The device file of NVIDIA's driver, and the device file in WSL."""
 _OTHERS = (("/dev/dri", "renderD"), ("/dev/accel", "accel"))
 _FOR_TESTS = "NNCF_TOOLS_NVML"
-"""The same environment variable as ``nncftools.sampler.devices.FOR_TESTS``."""
+"""The environment variable with the path of a library to load in place of NVIDIA's. Only tests set the variable. The
+constant stands here a second time, because importing ``nncftools.sampler.devices`` takes memory.
+"""
 
 
 class Devices:

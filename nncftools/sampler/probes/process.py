@@ -32,24 +32,30 @@ _NO_STAT = (0,) * 8
 
 
 class Summed:
-    """A probe that sums the numbers in a file of each process. Ended children of the sampler are included."""
+    """A probe that reads the same file of ``/proc/PID`` for each process, and adds up the numbers over the processes.
+
+    The last numbers of children of the sampler that have ended stay in the sums.
+    """
 
     _summed = -1
-    """The number of processes whose numbers are in ``_values``. If -1, the values must be computed again."""
+    """The number of processes in the sums ``_values``. If -1, the sums must be computed again."""
 
     def __init__(self, slot: int, nothing: tuple[int, ...]) -> None:
-        """Read the file with the index ``slot``. The sums over ended children begin as ``nothing``: zeros."""
+        """``slot`` is the index of the file in the list ``Process.files``. ``nothing`` has a zero for each sum."""
         self._slot = slot
         self._retired: tuple[int, ...] | None = nothing
-        """The sums over ended children of the sampler. None if unknown."""
+        """The sums over children of the sampler that have ended. None if the file of any such child was unreadable."""
         self._values: tuple[float | None, ...] = ()
 
     def take(self, process: Process, data: bytes) -> tuple[int, ...] | None:
-        """Return the numbers in ``data``, the new content of a file. None if the file is not readable."""
+        """Return the numbers to sum from ``data``, the new content of the file. None if the file is not readable."""
         raise NotImplementedError
 
     def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
-        """Return the values of ``metrics``, computed from the sums. Unknown values are None."""
+        """Convert the sums over all processes to the values of ``metrics``. Unknown values are None.
+
+        ``sums`` is None if the file of any process could not be read.
+        """
         raise NotImplementedError
 
     def read(self, processes: Sequence[Process]) -> tuple[float | None, ...]:
@@ -78,7 +84,10 @@ class Summed:
         return self._values
 
     def retire(self, process: Process) -> None:
-        """Add the numbers of an ended child of the sampler. The file can be read until the child is reaped."""
+        """Read the file of an ended child of the sampler for the last time, and add the numbers to all later sums.
+
+        The file is readable until the child is reaped.
+        """
         self.read([process])
         self._summed = -1
         self._retired = _sum_parts(self._retired, process.parts[self._slot])
@@ -108,14 +117,17 @@ class Stat(Summed):
         return super().read(processes)
 
     def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
-        """Return the values in the order of ``metrics``."""
+        """Convert the sums over all processes to the values of ``metrics``: bytes, seconds and counts."""
         assert sums is not None
         rss, vms, user, system, *others, count = sums
         memory = (rss * PAGE, vms) if count else (None, None)
         return (*memory, user / TICKS_PER_S, system / TICKS_PER_S, *others, count)
 
     def take(self, process: Process, data: bytes) -> tuple[int, ...]:
-        """Store the figures of a process, and return the numbers to sum."""
+        """Store CPU time, page faults and RSS in ``process``; return the numbers to sum. All are 0 if the file is gone.
+
+        The numbers have the order of ``metrics``. RSS is in pages, and CPU time is in clock ticks.
+        """
         if not data:
             process.lose_memory()
             return _NO_STAT
@@ -208,7 +220,7 @@ class Io(Summed):
         return sums or (None,) * len(_NO_IO)
 
     def take(self, process: Process, data: bytes) -> tuple[int, ...] | None:
-        """Return the bytes in the order of ``metrics``."""
+        """Return the numbers of bytes read and written, in the order of ``metrics``. None if the file is unreadable."""
         if not data:
             return None if process.alive else _NO_IO
         words = data.split()

@@ -1,9 +1,9 @@
 """``/proc/PID/smaps_rollup``: PSS and USS, counted page by page by the kernel (proc(5), in kB of 1,024 bytes).
 
-Counting takes 11 ms per GiB of 4 KiB pages, and holds the target's memory lock. So a separate thread counts, and takes
-at most a given share of the time. In a pass, the thread counts the memory of all processes. Half of the time is for
-passes at regular intervals. The other half is for passes at a new maximum of RSS or of estimated PSS. The estimate is
-the PSS of the last pass, plus the memory that each process has gained or freed since.
+Counting takes 11 ms per GiB of 4 KiB pages, and holds the target's memory lock. So a separate thread counts, and uses
+at most a given part of the time of the recording. A pass is a single reading of all processes. Half of the allowed time
+is for passes at regular intervals. The other half is for passes at a new maximum of RSS or of estimated PSS. The
+estimate is the PSS of the last pass, plus the memory that each process has gained or freed since.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _BLUR = 0.05
 by more than this share.
 """
 _MOST_SPOILT = 2
-"""At most this many passes (readings of all processes) in a row are dropped."""
+"""At most this many consecutive passes (readings of all processes) are dropped."""
 _UNKNOWN = (None, None, None)
 
 
 class Smaps:
-    """PSS (proportional set size), USS (unique set size) and the age of both.
+    """PSS (proportional set size), USS (unique set size), and the seconds since both were read.
 
-    Only the first sample after each pass (a reading of all processes) has these figures.
+    A separate thread reads all processes from time to time. The first sample after such a pass has the values.
     """
 
     kind = SLOW
@@ -55,24 +55,27 @@ class Smaps:
 
     spent_s = 0.0
     _highest = 0
-    """The highest RSS at the start of a pass, in pages."""
+    """In pages: the largest RSS of all processes together at the start of a pass (a reading of all processes)."""
     _highest_pss = 0.0
-    """The highest PSS of all passes, in pages."""
+    """In pages: the largest PSS of all processes together in a pass (a reading of all processes)."""
     _running = False
     _counted: tuple[list[Counted], float] | None = None
     """The result of a pass (a reading of all processes) that is not in a sample yet: the processes, and the time in the
     middle of the pass.
     """
     _spoilt = 0
-    """The number of passes in a row that were dropped."""
+    """How many consecutive passes (readings of all processes) were dropped, up to now."""
 
     def __init__(self, share: float) -> None:
-        """Use at most ``share`` of the time for passes. The time of the last pass may exceed this share."""
+        """``share`` is the part of the recording's time that readings of all processes may take: 0.01 for 1 %.
+
+        A reading begins only while less time was used, but may then take longer.
+        """
         self._share = share
         self._begun_s = time.monotonic()
         self._estimate = Estimate()
         self._members: dict[Process, int] = {}
-        """Maps each process of the last pass to the RSS in pages at the start of the pass."""
+        """``{process: RSS in pages}`` at the start of the last pass (a reading of all processes)."""
 
     @staticmethod
     def why_unavailable(root: str) -> str:
@@ -80,7 +83,10 @@ class Smaps:
         return "" if os.path.exists(f"{root}/self/smaps_rollup") else "the kernel has no smaps_rollup (before 4.14)"
 
     def read(self, processes: Sequence[Process]) -> Sums:
-        """Return the sums and their age if a pass has ended since the last call. Begin a new pass if due."""
+        """Return PSS and USS of all processes in bytes, and the age of both in seconds. Begin a new reading if due.
+
+        All are None if no reading of all processes has ended since the last call.
+        """
         if self._running:
             return _UNKNOWN
         now_s = time.monotonic()
@@ -96,7 +102,9 @@ class Smaps:
         return sums
 
     def _take_result(self, processes: Sequence[Process], now_s: float) -> Sums:
-        """Return the sums of a pass that has ended. They are None without such a pass, or if the pass is dropped.
+        """Return PSS, USS and their age from a pass (a reading of all processes) that has ended.
+
+        All are None if no pass has ended, or if the pass is dropped.
 
         A process that ended during the pass is left out. The other processes now have larger shares of the common
         pages, so the sum would count these pages twice. Also, the sampler may have closed the folder of the process
@@ -150,20 +158,24 @@ class Smaps:
 
 
 class Estimate:
-    """Estimates PSS in pages from the last pass, and from RSS and page faults since the pass.
+    """Estimates PSS in pages from the last pass (a reading of all processes), and from later RSS and page faults.
 
     A new forked copy shares all pages at first. If a process writes to a shared page, the kernel copies the page: this
     is a page fault without a change of RSS. At most all shared pages can be copied.
     """
 
     _shared = 0.0
-    """The number of shared pages in the last pass. If a process ends, the other processes keep these pages."""
+    """In pages: PSS minus USS of all processes in the last pass (a reading of all processes), the shared memory. The
+    number stays the same if a process ends, because the other processes keep the shared memory.
+    """
 
     def __init__(self, counted: Iterable[Counted] = ()) -> None:
         """Begin with the results of a pass (a reading of all processes)."""
         self._known: dict[Process, tuple[float, float, int, int]] = {}
-        """Maps a process to a tuple: private pages minus RSS in the pass, pages copied since the pass, RSS at the last
-        sample, and page faults at the last sample.
+        """Maps a process to a tuple of four numbers of pages or of page faults.
+
+        The numbers are: USS minus RSS in the last pass (a reading of all processes), pages copied since this pass, RSS
+        at the last sample, and page faults at the last sample.
         """
         for process, rss, pss, uss in counted:
             self._shared += (pss - uss) / PAGE
