@@ -84,8 +84,8 @@ class JournalLine(TypedDict, total=False):
 
     start: Start
     columns: list[str]
-    """The columns of all samples. This line exists only if the columns differ from the metrics in the header. For example,
-    the metric ``disk_free`` has a column for each file system."""
+    """The columns of all samples. This line exists only if the columns differ from the metrics in the header. For
+    example, the metric ``disk_free`` has a column for each file system."""
     process: dict[str, Any]
     """Some fields of a ``Process``; they add to earlier lines with the same ``id``. With the key ``left_out``, the
     process does not belong to the run after all."""
