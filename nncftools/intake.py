@@ -209,7 +209,7 @@ DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 def open_file(path: pathlib.Path, problem: str = "a file expected", *, may_wait: bool = True) -> io.BufferedReader:
     """Open a file for reading; with ``may_wait``, also a FIFO.
 
-    Raises SessionFileError, also for other kinds of files.
+    Raises SessionFileError, also for other kinds of files; ``problem`` is the end of the message in this case.
     """
     try:
         descriptor = os.open(path, _READ)

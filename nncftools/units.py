@@ -62,7 +62,7 @@ _FEWEST_LETTERS = 3
 def nearest(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
     """Return the name in ``known`` that is most similar to ``word``; empty if no name is similar enough.
 
-    Upper and lower case are equal. ``alike`` is the smallest similarity, from 0 to 1.
+    Letter case does not matter. ``alike`` is the smallest similarity, from 0 to 1.
     """
     from difflib import SequenceMatcher
 

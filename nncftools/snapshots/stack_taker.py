@@ -1,6 +1,7 @@
 """Reads the stacks of growing processes, right after each reading of memory, and writes the stacks to the log.
 
-Each stack and each frame is written to the log once. Later lines have only the number of the stack or frame.
+Each stack and each frame is written to the log once. Later lines have only the index of the stack or frame
+in the log.
 """
 
 from __future__ import annotations
