@@ -206,10 +206,10 @@ DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 """Exceptions that a damaged or truncated gzip file raises."""
 
 
-def open_file(path: pathlib.Path, holding: str = "", *, may_wait: bool = True) -> io.BufferedReader:
+def open_file(path: pathlib.Path, problem: str = "a file expected", *, may_wait: bool = True) -> io.BufferedReader:
     """Open a file for reading; with ``may_wait``, also a FIFO.
 
-    Raises SessionFileError, also for other kinds of files.
+    Raises SessionFileError, also for other kinds of files; ``problem`` is the end of the message in this case.
     """
     try:
         descriptor = os.open(path, _READ)
@@ -218,7 +218,7 @@ def open_file(path: pathlib.Path, holding: str = "", *, may_wait: bool = True) -
             return io.BufferedReader(_Fifo(descriptor), _PIECE)
         if not stat.S_ISREG(mode):
             os.close(descriptor)
-            raise SessionFileError(f"{path}: cannot be read: a file expected{holding}")
+            raise SessionFileError(f"{path}: cannot be read: {problem}")
         return os.fdopen(descriptor, "rb")
     except OSError as error:
         raise SessionFileError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -62,7 +62,7 @@ _FEWEST_LETTERS = 3
 def nearest(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
     """Return the name in ``known`` that is most similar to ``word``; empty if no name is similar enough.
 
-    Upper and lower case are equal. ``alike`` is the smallest similarity, from 0 to 1.
+    Letter case does not matter. ``alike`` is the smallest similarity, from 0 to 1.
     """
     from difflib import SequenceMatcher
 
@@ -259,7 +259,10 @@ def number_text(number: float | None) -> str:
 
 
 def text_of(value: float | None, unit: str) -> str:
-    """Return a figure as text in a suitable unit; ``unit`` is ``"B"``, ``"s"`` or ``""``."""
+    """Return a number as text in a suitable unit; a dash if None.
+
+    ``unit`` is the unit of ``value``: ``"B"`` (bytes), ``"s"`` (seconds) or ``""`` (a count).
+    """
     formatters = {"B": size_text, "s": seconds_text}
     return formatters.get(unit, number_text)(value)
 
@@ -290,7 +293,7 @@ _TIMES = {
 
 
 def unit_from(text: str) -> MemoryUnit:
-    """Parse a unit, also if abbreviated to the first letter: ``"gib"``, ``"G"``. Upper and lower case are equal.
+    """Parse a unit, also if abbreviated to the first letter: ``"gib"``, ``"G"``. Letter case does not matter.
 
     Raises ValueError with the expected and the actual text.
     """
@@ -301,7 +304,7 @@ def unit_from(text: str) -> MemoryUnit:
 
 
 def size_from(text: str) -> tuple[int, MemoryUnit]:
-    """Parse a size with a unit: ``"8GiB"``, ``"8G"`` (the same), ``"1.5 MB"``. Upper and lower case are equal.
+    """Parse a size with a unit: ``"8GiB"``, ``"8G"`` (the same), ``"1.5 MB"``. Letter case does not matter.
 
     Returns the bytes and the unit. Raises ValueError with the expected and the actual text.
     """
@@ -316,7 +319,7 @@ def size_from(text: str) -> tuple[int, MemoryUnit]:
 
 
 def bytes_from(text: str) -> int:
-    """Parse a size as ``size_from`` does, but return only the bytes. Raises ValueError."""
+    """Return the bytes in a size such as ``"8GiB"`` or ``"1.5 MB"``. Raises ValueError."""
     return size_from(text)[0]
 
 

@@ -28,7 +28,10 @@ KINDS = (
 
 
 def kind_of(name: str) -> str | None:
-    """Return the kind with this name; upper and lower case are equal. None if there is no such kind."""
+    """Return the kind of operation (one of ``KINDS``) with this name; None if there is no such kind.
+
+    Letter case does not matter, and ``_`` counts as a space.
+    """
     plain = " ".join(name.replace("_", " ").split()).casefold()
     return next((kind for kind in KINDS if kind.casefold() == plain), None)
 
@@ -53,12 +56,12 @@ def in_order(marks: Iterable[Mark]) -> list[Mark]:
 def add_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, float]]:
     """Return (mark, end of the operation) for each mark, in the order of the starts.
 
-    If a mark has no end, the operation ends at the earliest of: the next mark of the same process on the same level or
-    an outer level, the end of the process, the end of the session.
+    If a mark has no end, the operation ends at the earliest of: the next mark of the same process with the same or a
+    smaller ``depth``, the end of the process, the end of the session.
     """
     table = ProcessTable(session.processes)
     next_marks: dict[int | None, list[Mark]] = {}
-    """Maps a PID to the marks that start after the current mark: the earliest one on each level, outermost level
+    """Maps a PID to the marks that start after the current mark: the earliest mark of each ``depth``, smallest depth
     first."""
     ends = []
     for mark in reversed(in_order(marks)):
@@ -91,11 +94,11 @@ _MOST_PARALLEL = 64
 
 
 def find_parents(ended: Sequence[tuple[Mark, float]]) -> list[int | None]:
-    """Return the index of the parent of each mark; None for a mark without a parent.
+    """Return the parent of each mark, as an index in ``ended``; None for a mark without a parent.
 
     ``ended`` has pairs (mark, end of the operation), in the order of the starts. If the mark's ``inside`` is the number
-    of another mark, this other mark is the parent. Otherwise, the parent is the last mark of the level above that was
-    still running, preferably of the same process.
+    (``op``) of another mark, the other mark is the parent. Otherwise, the parent is the last mark that was still
+    running and whose ``depth`` is smaller by 1, preferably a mark of the same process.
     """
     numbers: dict[int | None, int] = {}
     levels: dict[int, list[int]] = {}

@@ -37,7 +37,8 @@ from nncftools.session.samples import (
 from nncftools.session.snapshots import snapshots_from
 
 _MOST_DEVICE_COLUMNS = 500
-"""The largest allowed number of device columns: 8 GPUs with 7 instances each need 168."""
+"""The largest number of device columns that a line may have. For comparison: 8 GPUs, divided into 7 MIG instances per
+GPU, have 56 instances with 3 columns per instance: 168 columns."""
 _DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError, SystemError)
 """Exceptions that a damaged line raises. msgspec before 0.22 raises SystemError for a number of 400 digits."""
 
@@ -46,11 +47,11 @@ class Rise(model.Rise, frozen=True, kw_only=True):
     """A rise of the high-water mark of a process (its largest RSS so far)."""
 
     id: int
-    """The ``id`` of the process."""
+    """The ``id`` (not the PID) of the process whose memory rose."""
 
 
 class Span(TypedDict):
-    """Two times in seconds since the start."""
+    """A span of time, in seconds since the start of the recording."""
 
     from_s: Seconds
     to_s: Seconds
@@ -68,7 +69,7 @@ class DeviceReadings(TypedDict):
 
     at_s: Seconds
     values: dict[str, Level | None]
-    """Values by column, such as ``device_memory@nvidia0``."""
+    """``{column: value}``; a column is, for example, ``device_memory@nvidia0``. None if the value is unknown."""
 
 
 class SamplerEnd(SamplerFacts, frozen=True, kw_only=True):
@@ -83,8 +84,8 @@ class JournalLine(TypedDict, total=False):
 
     start: Start
     columns: list[str]
-    """The columns of all samples. This line exists only if the header has different columns: for a device metric, each
-    device has a column."""
+    """The columns of all samples. This line exists only if the columns differ from the metrics in the header. For
+    example, the metric ``disk_free`` has a column for each file system."""
     process: dict[str, Any]
     """Some fields of a ``Process``; they add to earlier lines with the same ``id``. With the key ``left_out``, the
     process does not belong to the run after all."""
@@ -99,7 +100,8 @@ class JournalLine(TypedDict, total=False):
     group: model.ControlGroup
     oom_kills: model.OomKills
     file_system: model.FileSystem
-    """A file system. A later line replaces earlier lines with the same role."""
+    """Free space of a file system. A later line replaces earlier lines with the same ``role`` (the use of the file
+    system, such as ``cwd`` for the working folder)."""
     floor: model.Floor
     devices: DeviceReadings
     device: model.Device
@@ -129,11 +131,11 @@ class Chunk(NamedTuple):
     """The decoded content of several lines of a journal."""
 
     samples: list[list[float | None]]
-    """The samples. Each sample is a list: seconds since the start, then a value per column."""
+    """The samples. Each sample is a list: seconds since the start of the recording, then a value per column."""
     each: list[tuple[float, dict[int, int]]]
     """Pairs of the time of a sample and ``{id of a process: RSS in bytes}``."""
     lines: list[JournalLine]
-    """All other lines, in order."""
+    """The lines that are neither samples nor ``each`` lines, in order."""
     bad: list[int]
     """Numbers of unreadable lines; the first line of the journal is line 1."""
 
@@ -142,7 +144,7 @@ class Tail:
     """Reads a journal while the journal grows."""
 
     def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
-        """Read the first line of ``file``; ``origin`` is the file's name in messages.
+        """Read the header from the first line of ``file``; ``origin`` is the file's name in messages.
 
         If ``header`` is given, skip the first line and use ``header`` instead. Raises SessionFileError, OSError.
         """
@@ -206,7 +208,7 @@ class Tail:
 
 
 def _decode_samples(texts: Sequence[bytes], width: int) -> list[list[float | None]]:
-    """Return samples, each with ``width`` numbers, the time first. Raises one of the exceptions in ``_DAMAGE``."""
+    """Return samples, each with ``width`` numbers, the time first. Raises ValueError or another of ``_DAMAGE``."""
     list_text = b"[%b]" % b",".join(texts)
     samples = msgspec.json.decode(list_text, type=list[list[Figure | None]])
     if len(samples) != len(texts) or any(len(sample) != width for sample in samples):
@@ -265,7 +267,10 @@ class Recording:
     """The facts about a run from all journal lines read so far. Memory use does not grow with the length of the run."""
 
     def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
-        """Read the first line of ``file``; see ``Tail``. Raises SessionFileError, OSError."""
+        """Read the header from the first line of ``file``; ``origin`` is the file's name in messages.
+
+        If ``header`` is given, skip the first line and use ``header`` instead. Raises SessionFileError, OSError.
+        """
         self.origin = origin
         self._tail = Tail(file, origin, header)
         self.header = self._tail.header
@@ -332,7 +337,10 @@ class WholeRecording(Recording):
     """Reads a whole journal, and keeps all samples in memory."""
 
     def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
-        """Read the first line of ``file``; see ``Tail``. Raises SessionFileError, OSError."""
+        """Read the header from the first line of ``file``; ``origin`` is the file's name in messages.
+
+        If ``header`` is given, skip the first line and use ``header`` instead. Raises SessionFileError, OSError.
+        """
         super().__init__(file, origin, header)
         self._columns: dict[str, array[float]] = {}
         self._processes: dict[int, dict[str, Any]] = {}
@@ -485,7 +493,7 @@ class WholeRecording(Recording):
         cut = fields.get("rows", 0) - read - lost
         if cut > 0:
             lost += cut
-            self._warnings.append(f"{cut:,} samples are missing from the journal, which was cut during the recording")
+            self._warnings.append(f"{cut:,} samples are missing from the journal: the file was truncated or edited")
         lost += self._drop_out_of_order()
         taken = facts.taken or read
         left = len(self._columns[TIME])

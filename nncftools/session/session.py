@@ -29,7 +29,7 @@ def load(path: str | os.PathLike[str]) -> SessionData:
     Raises SessionFileError with the file, the location and the expected value.
     """
     path = pathlib.Path(path)
-    with intake.open_file(path, ", with a session of `nncf-tools monitor`") as file:
+    with intake.open_file(path, "a file with a session of `nncf-tools monitor` expected") as file:
         intake.check_size(file, path)
         return load_from(file, path)
 

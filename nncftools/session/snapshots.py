@@ -39,7 +39,11 @@ WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, 
 
 
 class HelperStarted(TypedDict):
-    """The first line of the log. Further keys: ``pid``, ``t_ns``, and the CPU budget in ``share`` and ``least_s``."""
+    """The first line of the helper's log.
+
+    Further keys: ``pid`` and ``t_ns`` (PID and start time of the helper); ``share`` and ``least_s`` (the helper may use
+    this share of a core's time, but at least this many CPU seconds).
+    """
 
     missing: str | None
     """Why the helper reads no stacks, or reads only stacks of some processes."""
@@ -49,7 +53,7 @@ class IntroducedProcess(TypedDict):
     """The first line about a process of the watched process tree."""
 
     number: Whole
-    """Number of the process in this log."""
+    """Number of the process in this log (not the PID). Later lines refer to the process by this number."""
     pid: Pid
     t_ns: Whole
     """Time when the process was first seen."""
@@ -109,11 +113,11 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
 
     t_ns: Whole
     stack: Size | None
-    """Number of the stack in this log; null if the thread has no stack."""
+    """Index of the stack among all stacks of the log, counted from 0; null if the thread has no stack."""
     same: Whole = 0
-    """Number of outer frames that are still in the same call as at the previous reading."""
+    """How many outer frames are in the same call as at the previous reading."""
     still: Whole = 0
-    """How many of the ``same`` frames are unchanged: at the same instruction and with the same variables."""
+    """How many outer frames are unchanged since the previous reading: same call, same instruction, same variables."""
 
 
 class Window(TypedDict):
@@ -132,8 +136,9 @@ class Mappings(TypedDict):
     t_ns: Whole
     total: Whole
     processes: list[tuple[Whole, list[tuple[str, str, list[Whole]]]]]
-    """For each process: the process's number, and the groups of its mappings. A group has kind, file, and sizes in the
-    order of ``model.MappingGroup``."""
+    """For each process: its number in this log (not the PID), and the groups of its mappings. A group is ``(kind, path
+    of the file, sizes)``; the path is empty if the group is not a single file. The sizes in bytes are: RSS, shared
+    clean, shared dirty, private clean, private dirty, anonymous."""
 
 
 class Problem(TypedDict):
@@ -144,7 +149,7 @@ class Problem(TypedDict):
 
 
 class HelperEnd(TypedDict):
-    """The last line of the log."""
+    """The last line of the helper's log."""
 
     cpu_s: Seconds
     failed: Whole
@@ -157,26 +162,27 @@ class FrameLine(msgspec.Struct, frozen=True, array_like=True):
     function: str
     file: str
     line: Whole
-    """First line of the function if the frame has a line table; otherwise the frame's own line."""
+    """First line of the function. Logs of older versions have no line tables; there, this is the line that ran."""
     table: Whole | None = None
     offset: Whole = 0
     """Offset of the instruction in the function's bytecode."""
 
 
 class SnapshotLine(TypedDict, total=False):
-    """A line of the log. A line has exactly one of these keys."""
+    """A line of the helper's log. A line has exactly one of these keys."""
 
     helper: HelperStarted
     process: WatchedProcess
     table: tuple[Whole, Whole, bytes]
-    """A line table of a code object: number of the table, minor version of Python, the table's bytes."""
+    """A line table of a code object: index of the table in this log, minor version of Python 3, the table's bytes."""
     frame: FrameLine
     stack: tuple[Whole, list[Whole]]
-    """Number of the stack, and the numbers of the frames, outermost first."""
+    """Index of the stack in this log, and the indexes of its frames, outermost frame first."""
     loop: Whole
-    """Number of a frame that runs a loop. The loop repeats a call, while no variable of the frame changes."""
+    """Index of a frame in this log. The frame runs a loop that repeats a call without a change of any variable."""
     native: Whole
-    """A process whose memory rose and that is no Python (no file of an interpreter is mapped): the process's number."""
+    """Number of a process in this log (not the PID). The process has mapped no file of a Python interpreter, but its
+    memory rose."""
     rss: RssPoints
     faults: Faults
     ranges: Ranges
@@ -189,7 +195,7 @@ class SnapshotLine(TypedDict, total=False):
 
 
 def decode_line(text: bytes) -> SnapshotLine:
-    """Decode a line. Raises one of the exceptions in ``WRONG``."""
+    """Decode a line of the helper's log. A damaged line raises, for example, ValueError (see ``WRONG``)."""
     return msgspec.json.decode(text, type=SnapshotLine)
 
 
@@ -291,7 +297,8 @@ class Stacks:
         self.stacks: list[list[int]] = []
         """Each stack as a list of indexes of ``frames``, outermost first. Frames of our hook are left out."""
         self.hooked: dict[int | None, list[int]] = {None: []}
-        """Maps the number of a stack to the positions of our hook's frames, which were left out of the stack."""
+        """Maps the index of a stack to the positions that frames of our hook had in the stack. Position 0 is the
+        outermost frame. The key None stands for a thread without a stack."""
 
     def take(self, line: SnapshotLine) -> None:
         """Process a line about stacks; ignore any other line. Raises LostError, LookupError."""
@@ -553,9 +560,10 @@ def _find_code(session: SessionData, snapshots: Snapshots, is_own: Callable[[str
 
 
 def _start_of_program(process: Process | None, user: int | None, first_s: float) -> float:
-    """Return the start of a process's program, in seconds since the session's start.
+    """Return the start of a process's program, in seconds since the start of the session.
 
-    Return -inf if the start is unknown, or if the process may have had a different file under the same path.
+    Return -inf if the start is unknown, or if the process may have had another root folder. In another root folder, the
+    same path leads to a different file. With -inf, no source file counts as unchanged, so no source text is read.
     """
     if process is None or user is None:
         return -inf

@@ -1,6 +1,6 @@
 """Entry point of the helper process: ``python -I -S …/snapshots/__main__.py LOG``.
 
-``LOG`` is the number of a file descriptor. The first line on standard input is the order in JSON (``helper.Order``):
+``LOG`` is the number of a file descriptor. The first line on standard input is the request in JSON (``helper.Order``):
 the processes to watch, and the budget of CPU time.
 """
 

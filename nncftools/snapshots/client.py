@@ -29,8 +29,8 @@ _CAP_SYS_PTRACE = 19
 _PATIENCE_S = 1.0
 DEFAULT_SHARE = 0.01
 LEAST_S = 0.5
-"""The CPU seconds that the helper may use even in a short run, if its budget is the part ``DEFAULT_SHARE`` of a core's
-time. For a different budget, the seconds change in proportion.
+"""The CPU seconds that the helper may use even in a short run, if its budget is 1 % of a core's time (the default). For
+a different budget, the seconds change in proportion.
 """
 ONLY_PARENTS = 1
 ONLY_ADMINISTRATORS = 2
@@ -47,10 +47,10 @@ class StackAccess(NamedTuple):
 
 
 def stack_access(*, with_hook: bool) -> StackAccess:
-    """Return whether stacks can be read here.
+    """Return whether the helper may read stacks on this machine.
 
-    With ``with_hook``, our hook (a module that runs when Python starts) is in each Python of the command, and can allow
-    the helper to read the memory of this Python.
+    ``with_hook``: whether every Python process of the command loads our hook (a module that runs when Python starts).
+    The hook can allow the helper to read the memory of its process.
     """
     if sys.platform != "linux":
         return StackAccess(is_allowed=False, missing="stacks are read on Linux only")
@@ -108,7 +108,10 @@ class Helper:
         return None if self._process is None else self._process.pid
 
     def follow(self, sampler: int, plan: Plan, stack_access: StackAccess, budget: float) -> None:
-        """Send the order to watch a recording. The helper may use at most the part ``budget`` of a core's time."""
+        """Ask the helper to watch a recording. ``sampler`` is the PID of the sampler.
+
+        ``budget`` is the largest share of a core's time (0 to 1) that the helper may use.
+        """
         order: Order = {
             "sampler": sampler,
             "pid": plan.pid,

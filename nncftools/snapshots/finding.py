@@ -118,8 +118,8 @@ _ORDERS = {
         bytes.size count bytes
         string.size state length ascii_size wide_size""",
 }
-"""Maps a minor version of Python 3 to the names of the published offsets, in order. The first value of each struct is
-its size.
+"""Maps a minor version of Python 3 to the names of the offsets that Python publishes in ``_Py_DebugOffsets``, in order.
+The first value of each struct is its size.
 """
 _FINAL = 0xF0
 """The low byte of the version number of a final release. Before a final release, the order of offsets may be different.
@@ -149,7 +149,7 @@ _PUBLISHED = {
     "argument_count": "code.argument_count",
     "bytecode": "code.bytecode",
 }
-"""Maps a field of a layout to the name of the published offset."""
+"""Maps our name of a field in CPython's structs (as in ``_FIELDS``) to the name of the same field in ``_ORDERS``."""
 _NOT_ALIGNED = 4
 """The number of fields at the end of ``_PUBLISHED`` that are not words of eight bytes."""
 _NAMES = 40
@@ -175,7 +175,7 @@ _MOST_WORDS = 128
 
 
 def published_layout(memory: bytes) -> tuple[int, dict[str, int], bool]:
-    """Return the minor version, the layout, and whether the order of the offsets is known for this release.
+    """Return the minor version of Python 3, the layout, and whether the order of offsets is known for this release.
 
     ``memory`` is the beginning of ``_PyRuntime``. Raises UnknownPythonError.
     """
@@ -397,9 +397,11 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
 
 
 def _open_memory(process: str, symbols: dict[str, int], version: int) -> PythonMemory:
-    """Open the memory of a Python. ``symbols`` maps names such as ``runtime`` (see ``_SYMBOLS``) to addresses.
+    """Open the memory of a Python process. ``process`` is the folder of the process in ``/proc``.
 
-    ``version`` is the minor version in the file name, 0 if unknown. Raises OSError, UnknownPythonError.
+    ``symbols`` maps names such as ``runtime`` (the values of ``_SYMBOLS``) to addresses. ``version`` is the minor
+    version in the file name of the interpreter: 11 for ``python3.11``, 0 if the name has none. Raises OSError,
+    UnknownPythonError.
     """
     with open(f"{process}/mem", "rb", buffering=0) as memory:
         begin = os.pread(memory.fileno(), _MOST_WORDS * _WORD, symbols["runtime"])
@@ -427,7 +429,7 @@ def _open_memory(process: str, symbols: dict[str, int], version: int) -> PythonM
 
 
 def table_layout(version: int) -> dict[str, int]:
-    """Return the layout of a version in ``_TABLES``."""
+    """Return the layout (``{field: offset in bytes}``) of Python 3.``version``, which must be a key of ``_TABLES``."""
     return dict(zip(_FIELDS, _TABLES[version], strict=True))
 
 

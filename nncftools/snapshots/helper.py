@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Key = TypeVar("Key")
 
     class Order(TypedDict):
-        """The order to the helper: the processes to watch, and the budget."""
+        """The request to the helper, sent as JSON: the processes to watch, and the CPU budget."""
 
         sampler: int
         """The PID of the sampler. The sampler is the parent of the command and of orphans."""
@@ -46,35 +46,44 @@ if TYPE_CHECKING:
         missing: str | None
         """The reason why some or all processes have no stacks. None if all processes can have stacks."""
         share: float
-        """The part of a core's time that the helper may use."""
+        """The share of a core's time (0 to 1) that the helper may use."""
         least_s: float
-        """The CPU seconds that the helper may use even if ``share`` allows less."""
+        """The helper may use this many CPU seconds even in a short run, when ``share`` of the run's time is less."""
 
 
 _SPREAD_S = 20.0
-"""When little of the budget is left, the rest must last for this many seconds."""
+"""When little of the CPU budget is left, the rest must last for this many seconds."""
 _AMPLE = 0.15
-"""While the budget has more than this part of ``least_s`` left, every poll of a growing process reads stacks."""
+"""A fraction of ``least_s`` (the CPU seconds that the helper may use in any run). While more CPU time is left, every
+poll of a growing process reads stacks.
+"""
 _RESERVE = 0.05
-"""This part of ``least_s`` is reserved for rises of memory to a new maximum."""
+"""A fraction of ``least_s`` (the CPU seconds that the helper may use in any run). This CPU time is reserved for rises
+of memory to a new maximum.
+"""
 _SLOWEST_POLLS = 0.1
-"""When the budget is used up, polls still use this part of the CPU time that ``share`` allows."""
+"""When the CPU budget is used up, polls still use this fraction of the allowed share of a core's time."""
 _FARTHEST_S = 0.5
+"""The longest time between two polls, except for costly polls (``_COSTLY``)."""
 _COSTLY = 0.25
-"""Two polls are at most ``_FARTHEST_S`` apart. Polls are farther apart if they would otherwise use more than the part
-``_COSTLY`` of the CPU time that ``share`` allows, for example with thousands of processes.
+"""With thousands of processes, a poll every ``_FARTHEST_S`` seconds may need more than this fraction of the allowed
+share of a core's time. Then polls are farther apart.
 """
 
 
 class Budget:
-    """The CPU time for all work except mappings: ``share`` of a core's time, but at least ``least_s`` seconds."""
+    """The CPU time that the helper may use, except for reading memory mappings (``/proc/PID/smaps``).
+
+    The budget is the share ``share`` (0 to 1) of a core's time since the start of the helper. The smallest budget, from
+    the first moment on, is ``least_s`` CPU seconds.
+    """
 
     def __init__(self, share: float, least_s: float) -> None:
         self._share = share
         self._least_s = least_s
         self._begun_s = time.monotonic()
         self.mappings_s = 0.0
-        """CPU seconds spent on mappings, which have a separate budget."""
+        """CPU seconds spent on reading memory mappings, which have a separate budget."""
 
     @property
     def total_s(self) -> float:
@@ -93,7 +102,10 @@ class Budget:
 
     @property
     def rate(self) -> float:
-        """The part of a core's time that would use up the budget, except the reserve, within ``_SPREAD_S``."""
+        """The share of a core's time (1: a whole core) that uses up the rest of the budget in ``_SPREAD_S`` seconds.
+
+        The reserve (``_RESERVE``) does not count. Negative if only a part of the reserve is left.
+        """
         return (self.left_s - self._least_s * _RESERVE) / _SPREAD_S
 
     def is_left(self) -> bool:
@@ -118,11 +130,11 @@ last fast rise of memory. Polls are then usually ``time_s`` apart.
 """
 _SHORTEST_S = 0.002
 _LEAST_EXPECTED = 512 << 20
-"""The budget must last until memory has doubled or has grown by this many bytes, whichever is more."""
+"""The CPU budget must last until memory has doubled, or has grown by this many bytes if this is more."""
 _DECAY = 0.5
 _GOLDEN = 0.618
-"""The time between polls varies in steps of this part of the mean time. With regular polls, each poll could meet the
-same function of a loop.
+"""The time before a poll is the mean time multiplied by ``0.5 + phase``. At each poll, ``phase`` grows by this number,
+modulo 1. With equal times, all polls could meet the same function of a loop.
 """
 _MEAN_OF = 10
 _FIRST_S = 0.0002
@@ -151,10 +163,10 @@ class Pace:
         self._read_at_ns = self._polled_ns = 0
         self._phase = 0.0
         self._speed = 0.0
-        """The growth of memory in bytes a second."""
+        """The recent growth of the RSS of all processes together, in bytes a second."""
 
     def step(self, held: int, now_ns: int) -> float:
-        """Return the growth in bytes after which stacks are read again. Memory is now ``held`` bytes.
+        """Return the growth in bytes after which stacks are read again. All processes together hold ``held`` bytes.
 
         0: read the stacks even without growth. Infinity: do not read the stacks, however much memory grows.
         """
@@ -163,10 +175,10 @@ class Pace:
         return self._spread(held, self._reading_s) if held > self._highest else math.inf
 
     def _spread(self, held: int, cost_s: float) -> float:
-        """Return the growth in bytes between two polls, so that the budget lasts. A poll costs ``cost_s`` CPU seconds.
+        """Return how many bytes memory may grow between two polls. A poll costs ``cost_s`` CPU seconds.
 
-        The budget must last until memory has doubled or has grown by ``_LEAST_EXPECTED``, whichever is more. Return
-        infinity if the budget is used up.
+        The rest of the CPU budget must last until memory (now ``held`` bytes) has doubled, or has grown by
+        ``_LEAST_EXPECTED`` bytes if this is more. Return infinity if the budget is used up.
         """
         left_s = self._budget.left_s
         return max(held, _LEAST_EXPECTED) * cost_s / left_s if left_s > 0 else math.inf
@@ -269,30 +281,34 @@ def _kind(name: bytes, *, is_executable: bool) -> str:
 
 
 _STEP = 1.0
-"""Mappings are read again when memory has grown by this part, that is, when memory has doubled. So all readings
-together cost at most twice as much as the last reading.
+"""Memory mappings are read again when memory has grown by this fraction: 1.0 means that memory has doubled. So all
+readings together cost at most twice as much as the last reading.
 """
 _STEP_AT_REST = 0.05
+"""Memory mappings are also read if memory has grown by this fraction, and then has not risen for ``_RESTS_NS``."""
 _RESTS_NS = 300 * _MS
-"""Mappings are also read if memory has risen by the part ``_STEP_AT_REST``, and then has not risen for ``_RESTS_NS``.
-"""
 _GROWING_EVERY_NS = 1_000 * _MS
-"""The shortest time between two readings of mappings while memory grows."""
+"""The shortest time between two readings of memory mappings while memory grows."""
 _SMALLEST = 128 << 20
 _COPIED = 1.4
 _HELD = 0.9
-"""Mappings are also read if much memory has become anonymous, and the tree's memory is at
-least this part of the maximum. These are the signs that mapped files were copied.
+"""Memory mappings are also read if much memory has become anonymous, and if the memory of all processes together is at
+least this fraction of the maximum. Both are signs that mapped files were copied.
 """
 _AT_REST_NS = 30 * _MS
 _COVERED = 0.95
 _MOST_PROCESSES = 8
 _MAPPINGS = 0.25
-"""The budget for mappings, as a part of the budget for all other work."""
+"""The CPU budget for reading memory mappings (``/proc/PID/smaps``), as a fraction of the CPU budget for all other work.
+"""
 
 
 class MappingWatch:
-    """Reads mappings at a new maximum of the tree's memory: when memory rests for a moment, or has grown for long."""
+    """Reads memory mappings (``/proc/PID/smaps``) when the memory of all processes together has a new maximum.
+
+    The reading waits until memory stops rising for a moment. If memory has doubled and is still rising, mappings are
+    read at most once a second.
+    """
 
     def __init__(self, writer: Writer, budget: Budget) -> None:
         self._writer = writer
@@ -428,7 +444,10 @@ def _is_alive(pid: int) -> bool:
 
 
 def main(log: int) -> int:
-    """Receive the order on standard input, and watch the recording. Return the exit status."""
+    """Read the request (an ``Order``) from standard input, and watch the recording. Return the exit status.
+
+    ``log`` is the file descriptor of the log.
+    """
     gc.disable()
     with open(0, "rb", buffering=0, closefd=False) as control:
         text = control.readline()  # poll would not see bytes in a buffer

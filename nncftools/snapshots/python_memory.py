@@ -44,21 +44,22 @@ class UnknownPythonError(Exception):
 ABSENT = -1
 """This offset stands for a field that a Python version does not have."""
 _KERNEL_IDS = 11
-"""From this minor version on, threads store the thread ID of the kernel."""
+"""From Python 3.11 on, CPython's struct of a thread has the thread ID of the kernel."""
 _BEFORE_FIRST = -2
 """The offset of the instruction in a function that has not begun."""
 _INTERPRETER_OWNED = 3
 UNTAGGED = -8
 """This mask removes a tag: from 3.14 on, the low bits of a reference in a frame are a tag."""
 _VERSION = 24
+"""The offset in bytes of a dictionary's version number in CPython's struct (Include/cpython/dictobject.h)."""
 _TABLE = 32
-"""The offsets of version and table in a dictionary (CPython's Include/cpython/dictobject.h)."""
+"""The offset in bytes of the pointer to a dictionary's table of keys (``ma_keys``) in CPython's struct."""
 _WITHOUT_VERSIONS = 13
-"""From this minor version on, dictionaries have no version number."""
+"""From Python 3.13 on, dictionaries have no version number."""
 _TABLE_AND_VALUES = Struct("<QQ")
 _TABLE_HEADER = Struct("<9xBB13xQ")
-"""The header of a dictionary's table: log2 of the index's size in bytes, whether all keys are texts, and the number of
-entries (pycore_dict.h).
+"""The header of a dictionary's table of keys: log2 of the index's size in bytes, whether all keys are texts, and the
+number of entries (pycore_dict.h).
 """
 _ENTRY = 24
 _TEXT_ENTRY = 16
@@ -115,7 +116,7 @@ class Code:
         self.size = size
         self.is_import = self.file.startswith(_IMPORT)
         self.table: int | None = None
-        """The number of the line table in the log. None if the log has no line table of this code object."""
+        """The index of the line table in the log. None if the log has no line table of this code object."""
         self.offsets: dict[int, int] = {}
         """Maps the address of an instruction to the offset in the bytecode."""
 
@@ -144,7 +145,9 @@ class PythonMemory:
         """
         self._blocks: dict[int, bytes] = {}
         self._versions: dict[int, int] = {}
-        """Maps the address of a dictionary to the result of ``_version_of``. Cleared before each reading."""
+        """Maps the address of a dictionary to a number that changes with the content of the dictionary. Cleared before
+        each reading.
+        """
         self._codes: dict[int, Code] = {}
         self._held = self._left = 0
         self._has_new_code = False
@@ -193,10 +196,10 @@ class PythonMemory:
         return any(os.path.exists(f"/proc/{parent}/task/{thread}") for thread in threads)
 
     def completed(self, stacks: Stacks) -> Stacks:
-        """Return ``stacks``, or parse the memory again if the variables of a frame were unknown.
+        """Return ``stacks`` with the variables of all frames. Parse the memory again if variables are missing.
 
-        The variables of a frame can be read only if the code object is known. ``frames`` reads unknown code objects, so
-        the second parsing finds all variables.
+        The variables of a frame can be read only if its code object is known. After the first parsing, the method
+        ``frames`` reads the unknown code objects, so the second parsing finds all variables.
         """
         if self._has_new_code:
             with contextlib.suppress(UnreadableError):  # too many bytes to read
@@ -327,7 +330,10 @@ class PythonMemory:
         return frames
 
     def _checked_code(self, address: int, instruction: int) -> Code:
-        """Return a code object after a check of its memory and of the instruction."""
+        """Return the code object at ``address``. Read the code object first if it is new or has changed.
+
+        Raises ValueError if the address ``instruction`` is not in its bytecode.
+        """
         code = self._code_at(address)
         if instruction not in code.offsets:
             self._held += _PLACE

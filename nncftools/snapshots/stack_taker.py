@@ -1,6 +1,7 @@
 """Reads the stacks of growing processes, right after each reading of memory, and writes the stacks to the log.
 
-Each stack and each frame is written to the log once. Later lines have only the number of the stack or frame.
+Each stack and each frame is written to the log once. Later lines have only the index of the stack or frame
+in the log.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from nncftools.snapshots.tree_watch import Processes, Watched
 
     Place = tuple[str, str, int, int | None, int]
-    """The position in code: name, file and first line of the function, number of the line table, offset of the
-    instruction.
+    """A position in code: name, file and first line of the function; index of the line table in the log, or None if the
+    log has no line table of the function; offset of the instruction in the bytecode, in bytes.
     """
     Change = tuple[int, int | None, int, int]
-    """A change of a thread's stack: the time of the reading, the number of the new stack (None for no stack), the
-    number of outer frames that are still in the same call, and the number of outer frames that are unchanged.
+    """A change of a thread's stack: the time of the reading in nanoseconds; the index of the new stack in the log, or
+    None for no stack; how many outer frames are in the same call as before; how many outer frames are unchanged.
     """
 
 _MOST_HELD = 50_000
@@ -45,7 +46,7 @@ CUT = _NO_CODE, 0
 
 
 class StackLog:
-    """Writes stacks, frames and line tables to the log, and knows the numbers of all written objects."""
+    """Writes stacks, frames and line tables to the log, and remembers the index of each written object."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
@@ -58,7 +59,7 @@ class StackLog:
         self._text_left = _MOST_TEXT
 
     def write_stack(self, frames: Sequence[Frame], version: int) -> int:
-        """Return the number of a stack. Write the stack first if the log does not have the stack yet.
+        """Return the index of a stack in the log. Write the stack first if the log does not have the stack yet.
 
         The stack belongs to Python 3.``version``. The middle of a very deep stack is left out.
         """
@@ -85,7 +86,7 @@ class StackLog:
         self._frames[frame] = self._places[place]
 
     def _write_table(self, code: Code, version: int) -> int | None:
-        """Return the number of a code object's line table.
+        """Return the index of a code object's line table in the log. Write the table first if it is not in the log yet.
 
         Return None if the code object has no table, or if all tables together would be too long for the log.
         """
@@ -101,7 +102,7 @@ class StackLog:
         return code.table
 
     def write_loop(self, frame: Frame) -> None:
-        """Write that a frame runs a loop: the frame makes new calls, while none of its variables change.
+        """Write that a frame runs a loop: the frame makes new calls, but none of its variables change.
 
         This is written once for each frame.
         """
@@ -161,7 +162,7 @@ _REST_NS = 30 * _S
 _GAP_NS = 1 * _S
 """If two readings are further apart than this, the stack in between is unknown."""
 _EARLY = 0.5
-"""Stacks are read when memory has risen by this part of ``Pace.step`` (the growth after which stacks are due). The
+"""Stacks are read when memory has risen by this fraction of ``Pace.step`` (the growth after which stacks are due). The
 reason is that the time between polls varies by half.
 """
 _READINGS = 200
@@ -174,7 +175,7 @@ _EXEC_NS = 20 * _MS
 """After an exec of a process, stacks are not read for this time."""
 _FIRST_PAUSE_NS = 100 * _MS
 _FAULTS_SHARE = 0.001
-"""Reading page faults takes this part of a core's time, if only a single thread of the process runs Python."""
+"""Reading page faults takes this share of a core's time, if only a single thread of the process runs Python."""
 _FAULTS_SHARE_OF_SEVERAL = 0.01
 _NEAREST_NS = 15 * _MS
 _FARTHEST_NS = 700 * _MS
@@ -195,7 +196,7 @@ class Timeline:
     """The readings of a process's stacks that are not in the log yet."""
 
     def __init__(self, process: int, memory: PythonMemory, log: StackLog) -> None:
-        """``process`` is the number of the process in the log."""
+        """``process`` is the number of the process in the log, not the PID."""
         self._process = process
         self._memory = memory
         self._log = log
@@ -232,7 +233,11 @@ class Timeline:
         return False
 
     def _is_torn(self, raw: Stacks) -> bool:
-        """Return whether a reading is inconsistent: the outermost code object of a thread has changed."""
+        """Return whether a reading is inconsistent.
+
+        The outermost function of a thread never changes. So a reading is inconsistent if the outermost code object of a
+        thread is different from the previous reading.
+        """
         for thread, stack in raw.items():
             outermost = self._raw.get(thread, stack)[0]
             if outermost[1] != stack[0][1]:
@@ -272,9 +277,10 @@ class Timeline:
         self._times.append(t_ns)
 
     def write(self, now_ns: int, *, is_end: bool) -> None:
-        """Write the readings as a line of the log if a line is due. With ``is_end``, also close the process's memory.
+        """Write the readings as a line of the log if they are many, after a break, or if ``is_end`` is true.
 
-        The next line begins with the last reading of this line, unless that reading is long ago.
+        The next line begins with the last reading of this line, but not after a break (``_GAP_NS`` without a reading).
+        If ``is_end`` is true, no more readings follow: also close ``/proc/PID/mem`` of the process.
         """
         is_cut = is_end or (bool(self._times) and now_ns - self._times[-1] > _GAP_NS)
         if self._times and (is_cut or len(self._times) > _READINGS):
@@ -309,17 +315,17 @@ class StackTaker:
         self._timelines: dict[Watched, Timeline] = {}
         self._has_problems = False
         self._native: set[int] = set()
-        """The numbers of the processes that grew, but have mapped no file of Python."""
+        """The processes that grew, but have mapped no file of a Python interpreter: numbers in the log, not PIDs."""
         self.taken = self.failed = 0
 
     def look(self, processes: Processes, now_ns: int, poll_again: Callable[[Watched], object], step: float) -> None:
         """Read the page faults of growing processes, and the stacks that explain the growth.
 
-        These are the stacks of the process itself, or of the nearest ancestor that runs Python. Stacks are read when
-        memory has grown by ``step`` bytes. ``poll_again`` reads the memory of a process again.
+        The stacks belong to the growing process itself, or to the nearest ancestor that runs Python. Stacks are read
+        when memory has grown by ``step`` bytes. ``poll_again`` reads the memory of a process again.
         """
         growing: dict[Watched, list[Watched]] = {}
-        """Maps a process whose stacks are read to the growing processes that these stacks explain."""
+        """Maps a process whose stacks are read to the processes whose growth these stacks explain."""
         for watched in processes.values():
             if not watched.is_introduced or now_ns - watched.growth.rose_ns > _REST_NS:
                 continue

@@ -54,7 +54,7 @@ class Growth:
         """The RSS of the first reading."""
         self._polled_ns = t_ns
         self._apart_ns = 0
-        """The longest time between two readings since the last point."""
+        """The longest time between two readings since the last point in ``points``, in nanoseconds."""
         self.rose_ns = t_ns
         """The time when RSS last rose."""
         self.risen = 0
@@ -87,7 +87,10 @@ class Growth:
         return rise
 
     def take_points(self, t_ns: int) -> Points:
-        """Return the points since the last call, as few as possible. The last point is at ``t_ns``."""
+        """Return the points (``Point``) since the last call. The last point is at ``t_ns``.
+
+        Points close to the straight line between their neighbours are left out.
+        """
         points = self.points
         if points[-1][0] != t_ns:
             points.append((t_ns, self.rss, self.shared, self._apart_ns))
@@ -115,11 +118,11 @@ def thin_points(points: Points, most: int) -> Points:
 
 
 def _farthest(points: Points, first: int, last: int) -> tuple[float, int, int, int]:
-    """Find the point that is farthest from the straight line between the points ``first`` and ``last``.
+    """Find the point that is farthest from the straight line between the points with indexes ``first`` and ``last``.
 
-    Return the deviation, the number of the point, ``first`` and ``last``. The deviations of shared bytes and of all
-    other bytes are added. The deviation of RSS alone would be 0 if a process maps a file and then allocates at the same
-    speed.
+    Return the deviation in bytes, the index of the farthest point, ``first`` and ``last``. The deviations of shared
+    bytes and of all other bytes are added. The deviation of RSS alone would be 0 if a process maps a file and then
+    allocates at the same speed.
     """
     t0, rss0, shared0, _ = points[first]
     t1, rss1, shared1, _ = points[last]
@@ -140,8 +143,9 @@ def _farthest(points: Points, first: int, last: int) -> tuple[float, int, int, i
 
 
 _MINOR = 7
+"""The index of the minor page faults among the fields after the process name in ``/proc/PID/stat``, counted from 0."""
 _MAJOR = 9
-"""The indexes of minor and major page faults in ``/proc/PID/stat``, counted after the process name."""
+"""The index of the major page faults among the fields after the process name in ``/proc/PID/stat``, counted from 0."""
 
 
 class Threads:
@@ -193,9 +197,9 @@ class Watched:
         self.threads = Threads(process.path)
         self.faults_read_ns = self.faults_after_ns = 0
         self.ranges: Ranges = []
-        """The addresses of anonymous memory at the last reading."""
+        """The address ranges of the anonymous memory of the process, at the last reading of ``/proc/PID/maps``."""
         self.ranges_rss = 0
-        """RSS when ``ranges`` was read."""
+        """RSS of the process in bytes, at the last reading of ``/proc/PID/maps``."""
         self._program = self._running_program()
         self.begin_program()
 
@@ -257,7 +261,7 @@ class TreeWatch:
         self.rose_ns = time.monotonic_ns()
         """The time when the memory of any process last rose."""
         self.rose_fast_ns = self.rose_ns
-        """The time of the last fast rise of any process."""
+        """The time when the memory of any process last rose by ``_FAST`` bytes or more between two polls."""
         self.rise = 0
         """The bytes by which memory rose since the previous poll."""
         self.held = 0
@@ -326,7 +330,7 @@ class TreeWatch:
         self._writer.line("process", {**facts, "inherited": inherited, "user": user})
 
     def _end(self, watched: Watched, now_ns: int) -> None:
-        """Write the end of a process. A zombie counts as ended, and stays until the parent reaps the zombie."""
+        """Write that a process has ended. A zombie counts as ended, but stays in ``watched`` until it is reaped."""
         if watched.growth.rss:
             if not watched.is_introduced:
                 self._introduce(watched)
@@ -353,8 +357,8 @@ class TreeWatch:
 _LEAST = 8 << 20
 _RISE = 0.04
 _FALL = 0.02
-"""The addresses of anonymous memory are read again if RSS has changed by at least ``_LEAST`` bytes. The change must
-also be a rise by at least the part ``_RISE``, or a fall by at least the part ``_FALL``.
+"""The addresses of anonymous memory are read again after a rise of RSS by at least the fraction ``_RISE`` (4 %), or a
+fall by at least the fraction ``_FALL`` (2 %). Changes of less than ``_LEAST`` bytes do not count.
 """
 _MOST_READINGS = 150
 _PAGE_BITS = 12

@@ -22,7 +22,7 @@ from nncftools.units import MemoryUnit, size_from, size_text
 
 _MARKER = "limit_peak"
 _SOURCES = {
-    KERNEL: "the kernel's maximum of one process",
+    KERNEL: "peak RSS of one process, from the kernel",
     SAMPLED: "sampled",
     UNSAMPLED: "the test's process only",
 }
@@ -72,7 +72,7 @@ def excess(limit: Limit, peak: Peak, largest_process: tuple[str, int] | None) ->
     unit = limit.unit
     if unit.text(size) == unit.text(limit.size):
         unit = MemoryUnit.B
-    counted = "above the start of the test" if limit.from_zero else "in all"
+    counted = "above the memory at the start of the test" if limit.from_zero else "in all"
     rise = "" if peak.above_start is None else f"by {unit.label(peak.above_start)} "
     figures = f"memory rose {rise}to {unit.label(peak.size)}"
     return f"{figures}; the limit is {unit.label(limit.size)} {counted} ({source})"
@@ -97,7 +97,7 @@ class Measuring:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, pluggy.Result[pytest.CollectReport], None]:
-        """Report an invalid limit as a collection error. pytest-xdist's workers may raise no other errors."""
+        """Report an invalid limit as a collection error. A worker of pytest-xdist must not raise any other error."""
         report = (yield).get_result()
         try:
             for node in report.result:
@@ -218,7 +218,7 @@ class Summary:
     """Collects peaks from the reports of tests, also from reports of pytest-xdist's workers."""
 
     def __init__(self, most: int) -> None:
-        """Show the ``most`` tests with the largest peaks; 0 shows all tests."""
+        """Show the tests with the largest peaks: at most ``most`` tests, or all tests if ``most`` is 0."""
         self._most = most
         self._peaks: dict[str, Peak] = {}
 

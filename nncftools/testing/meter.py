@@ -1,7 +1,7 @@
-"""Measure the memory peak of each test, from the kernel's figures of this process and the samples of a recording.
+"""Measure the memory peak of each test, from the kernel's counters of this process and the samples of a recording.
 
 All tests of a process share a recording, and its samples are read during the recording. The high-water mark of this
-process is reset before each test. On systems other than Linux, all figures are unknown. The peak of a test is stored in
+process is reset before each test. On systems other than Linux, all peaks are unknown. The peak of a test is stored in
 ``user_properties``, so that pytest-xdist sends the peak from the worker to the controller.
 """
 
@@ -157,7 +157,7 @@ _FIGURES = re.compile(rb"^VmHWM:\s*(\d+) kB\nVmRSS:\s*(\d+) kB$", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """The kernel's memory figures of this process at one moment, in bytes; None if unknown."""
+    """The memory of this process at one moment, as the kernel reports it: bytes, or None if unknown."""
 
     rss: int | None = None
     mark: int | None = None
@@ -169,9 +169,9 @@ class Memory:
 
 
 def read_memory(excluded_child: int | None) -> Memory:
-    """Return the current figures of this process.
+    """Return the current memory of this process, and whether this process has children.
 
-    The process ``excluded_child`` (the sampler) does not count as a child.
+    ``excluded_child`` is the PID of the sampler, or None if unknown. The sampler does not count as a child.
     """
     if sys.platform != "linux":
         return Memory()
@@ -235,10 +235,10 @@ class Peak:
 
 @dataclass(kw_only=True)
 class Measurement:
-    """Figures of a test that is running or has just ended."""
+    """The memory readings of a test that is running or has just ended."""
 
     before: Memory
-    """The kernel's figures at the start of the test."""
+    """The memory of this process at the start of the test."""
     was_reset: bool
     """Whether the high-water mark was reset at the start of the test."""
     at_ns: int = 0
@@ -252,7 +252,7 @@ class Measurement:
 
 
 def peak_of(measurement: Measurement, after: Memory, *, is_sampled: bool) -> Peak:
-    """Return the peak of a test; ``after`` has the kernel's figures at the end of the test."""
+    """Return the peak of a test; ``after`` is the memory of this process at the end of the test."""
     before = measurement.before
     largest = measurement.largest
     own = _find_own_mark(measurement, after)
@@ -298,7 +298,7 @@ def _find_mark_of_child(before: Memory, after: Memory) -> int | None:
 
 
 def store_peak(peak: Peak, properties: list[tuple[str, object]]) -> None:
-    """Store a peak in a test's properties; leave out unknown figures.
+    """Store a peak in a test's properties; leave out unknown values.
 
     If the test is repeated, the new peak replaces the old peak.
     """
@@ -386,7 +386,7 @@ class Meter:
     def peak(self, after: Memory | None = None) -> Peak:
         """Return the peak since the test began.
 
-        ``after`` has the kernel's figures at the end of the test, by default the current figures.
+        ``after`` is the memory of this process at the end of the test, by default the current memory.
         """
         begun = self._begun
         after = after or self._memory()

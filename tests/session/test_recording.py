@@ -77,7 +77,7 @@ class TestFinished:
         """Samples that somebody took out of the journal are said to be missing, not to be merged."""
         of = read(*SAMPLES, {"end": {"sampler": {"taken": 10, "rows": 10}}})
 
-        assert of.warnings == ["7 samples are missing from the journal, which was cut during the recording"]
+        assert of.warnings == ["7 samples are missing from the journal: the file was truncated or edited"]
         assert of.sampler.merged_s is None
 
 

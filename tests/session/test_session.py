@@ -102,7 +102,7 @@ class TestLoadRefuses:
     @pytest.mark.parametrize("path", ["/", "/dev/zero"])
     def test_no_file(self, path: str) -> None:
         """A folder is no session, and a device is not read without end."""
-        assert failure(Path(path)).startswith(f"{path}: cannot be read: a file expected")
+        assert failure(Path(path)).startswith(f"{path}: cannot be read: a file with a session")
 
     @pytest.mark.parametrize(
         "content, message",

@@ -291,7 +291,8 @@ class TestClosest:
 def test_added(request): request.node.add_marker(limit("64"))
 """)
     text = "\n".join(result.lines)
-    limit = r"the limit is 20\.0 MiB above the start of the test \(the kernel's maximum of one process\)"
+    source = r"\(peak RSS of one process, from the kernel\)"
+    limit = rf"the limit is 20\.0 MiB above the memory at the start of the test {source}"
     above = rf"memory rose by 6\d\.\d MiB to [\d.]+ MiB; {limit}"
 
     assert result.outcomes == {"passed": 3, "failed": 4, "errors": 1, "skipped": 1, "xfailed": 1}
