@@ -60,7 +60,8 @@ _INNERMOST = 2
 
 Memory = tuple[int | None, str]
 """The ``id`` of a process (None if the session does not list the process), and a kind of memory. The kinds are ``file``
-(pages of files, and shared memory), ``block`` (large blocks with separate addresses) and ``heap`` (all other memory).
+(pages of files, and shared memory), ``block`` (a large block that the allocator mapped by itself) and ``heap`` (all
+other memory).
 """
 
 

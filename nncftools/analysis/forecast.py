@@ -41,8 +41,8 @@ _LEAST_SPREAD_OF_FLOOR = 0.07
 """The smallest distance of the bounds from an estimate, as a share of the estimate. A floor (memory that the kernel
 cannot drop) has wider bounds, because measured floors vary by 50 MiB."""
 _BESIDE = 0.1
-"""The floor of a run (memory that the kernel cannot drop) may exceed the largest floor of an operation by at most this
-share. The difference is pages of files, and memory between two samples."""
+"""The floor of a run (memory that the kernel cannot drop) is larger than the floor of each operation. The forecast adds
+the difference, but at most this share of the run's floor."""
 _LEAST_OF_TIME = 0.65
 _MOST_OF_TIME = 1.25
 """``_LEAST_OF_TIME`` and ``_MOST_OF_TIME`` are factors for the bounds of a forecast duration. The durations of equal

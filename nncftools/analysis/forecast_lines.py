@@ -24,9 +24,9 @@ FLOOR = "floor"
 _STRAIGHT = 0.015
 _STRAIGHT_OF_MANY = 0.025
 _STRAIGHT_LEAST = 12 << 20
-"""A point is on a line if the distance is within a share of the largest size, or within these bytes. Imports alone
-differ by some MiB between runs. The share is larger from four points on, because four points say more about a line than
-three."""
+"""A point is on a line if the distance is at most ``_STRAIGHT_LEAST`` bytes (imports alone differ by some MiB between
+runs), or at most a share of the largest point. The share is ``_STRAIGHT`` for three points, and ``_STRAIGHT_OF_MANY``
+for more points."""
 _FACTORS = {1: 4.0, 2: 2.5}
 """Factors for the standard error: ``{number of points - 2: factor}``. Few points say little about the error, so the
 factor is larger."""

@@ -53,7 +53,7 @@ class MetricSummary(NamedTuple):
     peak: float | None
     """The lower bound of the peak: the real peak is at least this size."""
     span_s: tuple[float, float] | None
-    """The moments between which memory rose to the peak. If a sample shows the peak, both moments are equal."""
+    """The peak was reached between these two moments. If a sample shows the peak, both moments are equal."""
     final: float | None
     average: float | None
     """The mean of the samples."""

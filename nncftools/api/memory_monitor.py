@@ -366,9 +366,9 @@ class memory_monitor_context(Mapping["MemoryType", _Data]):  # noqa: N801 — th
     ) -> None:
         """Prepare to sample RSS and SYSTEM every ``interval`` seconds.
 
-        If ``save_dir`` is given, a log and a picture of RSS and of SYSTEM are written to this folder: with absolute
-        values, and with values above the first sample. Raises ValueError if the unit is unknown, or if the interval is
-        not a number or longer than a year.
+        If ``save_dir`` is given, this folder gets four logs and four pictures: for RSS and for SYSTEM, one of the
+        memory, and one of the memory minus the memory at the first sample. Raises ValueError if the unit is unknown, or
+        if the interval is not a number or longer than a year.
         """
         types = MemoryType.RSS, MemoryType.SYSTEM
         self.memory_monitors = {each: MemoryMonitor(interval, each, memory_unit) for each in types}

@@ -50,7 +50,7 @@ class Destination(NamedTuple):
     """The files of a recording. The paths are absolute, because the command may remove the working folder."""
 
     place: Folder
-    """The folder in which all files of the recording are written, checked and open."""
+    """The open folder for all files of the recording. Its owner and permissions were checked."""
     session: Path
     shown: str
     """Path of the session or of the folder, as the user would type the path."""

@@ -368,7 +368,7 @@ def _fill(panel: Panel, comparisons: Sequence[Comparison], shown: Sequence[Shown
 
 
 def _find_best(comparison: Comparison, cost: reading.Cost | None) -> list[Result]:
-    """Return the results on the Pareto front. The baseline is one of the results, and may dominate other results."""
+    """Return the results on the Pareto front. The baseline takes part, and can keep other results off the front."""
     if cost is None:
         return [result for result in comparison.results if result.is_pareto]
     known = []

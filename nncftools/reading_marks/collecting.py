@@ -269,8 +269,8 @@ class TreeReader:
             if process.end_s is not None:
                 changes.append((process.end_s, True, process))
         self._changes = deque(sorted(changes, key=lambda change: change[:2]))
-        """The starts and ends of processes after the latest call of ``at``: ``[(seconds, True for an end, process)]``,
-        sorted by time."""
+        """Starts and ends of processes later than the last mark that ``at`` was asked for, sorted by time:
+        ``[(seconds, True for an end, process)]``."""
         self._alive: dict[int, Process] = {}
         self._samples = session.samples
         self._devices = session.devices

@@ -350,10 +350,10 @@ def adopt_orphans() -> bool:
 def reap_ended() -> Iterator[tuple[int, ExitStatus, int | None]]:
     """Reap the children that have ended; yield PID, exit status and ``ru_maxrss`` in bytes (getrusage(2)) of each.
 
-    On Linux, each child is first yielded with None for ``ru_maxrss``, before the reaping, while the figures can still
-    be read. ``ru_maxrss`` is an upper limit of the child's own high-water mark. This limit is the largest of three
-    sizes: the child's mark, the marks of the children that the child reaped, and the parent's size at the fork (exec
-    keeps this size).
+    On Linux, each child is yielded twice. The first time is before the reaping, while the files of the child in /proc
+    can still be read; ``ru_maxrss`` is None then. ``ru_maxrss`` is an upper limit of the child's own high-water mark.
+    This limit is the largest of three sizes: the child's mark, the marks of the children that the child reaped, and the
+    parent's size at the fork (exec keeps this size).
     """
     while True:
         try:
