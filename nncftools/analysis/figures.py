@@ -317,8 +317,8 @@ class HeldSize(NamedTuple):
     code that no stack shows.
     """
     below: float = 0.0
-    """The bytes that were taken in calls, but no stack shows in which call. Any function that this function calls may
-    own these bytes.
+    """The bytes that the function took in one of its calls of other functions. No stack shows in which call, so each of
+    the called functions may own these bytes.
     """
 
 

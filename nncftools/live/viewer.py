@@ -385,8 +385,8 @@ class LiveView:
         self.terminal = SharedTerminal(self.descriptor) if has_terminal else None
         """None if no view can be drawn on ``descriptor``."""
         self._keyboard: SharedKeyboard | None = None
-        """The keyboard, while the view is drawn and obeys keys. Always None if standard input is a terminal, because
-        the keys are then input for the command."""
+        """The keyboard of the terminal, while keys control the view; else None. Always None if standard input is a
+        terminal, because the command then gets the keys."""
         self._readers = TerminalReaders(self.descriptor)
         """Created before the command starts, because the object reads the terminal's original modes."""
         self._is_stopping = False

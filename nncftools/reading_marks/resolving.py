@@ -153,7 +153,8 @@ class _NestedMarks:
         self._listed_by_process: dict[Number, int] = defaultdict(int)
         self._processes: dict[Number, _Scope] = {}
         self._elsewhere = _Scope()
-        """Has the shared marks of the remaining operations, if the log has too many operations or processes."""
+        """If the log has too many operations or processes, operations beyond the limit have no marks of their own.
+        Operations of the same name then share a mark in this scope."""
 
     def marks(self, entries: Iterable[Entry]) -> list[Mark]:
         for entry in _in_order(entries):

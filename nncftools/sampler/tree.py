@@ -267,8 +267,8 @@ class Process:
         self.data: list[bytes | None] = [None] * len(files)
         """The content of each file in ``files`` at the last reading. An unchanged file is not parsed again."""
         self.parts: list[tuple[int, ...] | None] = [None] * len(files)
-        """For each file in ``files``, the numbers that a probe adds up over all processes. None if the file is not
-        readable. The method ``take`` of the probe returns these numbers.
+        """For each file in ``files``, the numbers of this process that the method ``take`` of a probe returned, such as
+        RSS in pages. None if the file is not readable.
         """
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -54,13 +54,12 @@ if TYPE_CHECKING:
 _SPREAD_S = 20.0
 """When little of the CPU budget is left, the rest must last for this many seconds."""
 _AMPLE = 0.15
-"""A fraction of ``least_s`` (the CPU seconds that the helper may use in any run). While more CPU time is left, every
-poll of a growing process reads stacks.
+"""While more than this fraction of ``least_s`` is left, every poll of a growing process reads stacks. (``least_s`` is
+the least CPU time, in seconds, that the helper may use, however short the run is.)
 """
 _RESERVE = 0.05
-"""A fraction of ``least_s`` (the CPU seconds that the helper may use in any run). This CPU time is reserved for rises
-of memory to a new maximum.
-"""
+"""This fraction of ``least_s`` is reserved for rises of memory to a new maximum. (``least_s`` is the least CPU time, in
+seconds, that the helper may use, however short the run is.)"""
 _SLOWEST_POLLS = 0.1
 """When the CPU budget is used up, polls still use this fraction of the allowed share of a core's time."""
 _FARTHEST_S = 0.5

@@ -106,12 +106,12 @@ class Smaps:
 
         All are None if no pass has ended, or if the pass is dropped.
 
-        A process that ended during the pass is left out. The other processes now have larger shares of the common
-        pages, so the sum would count these pages twice. Also, the sampler may have closed the folder of the process
-        during the pass, and another folder may have got the same descriptor.
+        The sum leaves out a process that ended during the pass, for two reasons. The common pages of this process would
+        count twice, because at its end they were divided among the other processes. And another folder may have got the
+        descriptor of the closed folder of the process.
 
-        A process that was forked during the pass was not counted, but has a share of pages that were counted after the
-        fork. If such shares may be large, the pass is dropped and repeated, a few times at most.
+        The sum does not contain a process that was forked during the pass. The PSS of its parent, if read after the
+        fork, is therefore too small. If the error may be large, the pass is dropped and repeated, a few times at most.
         """
         if self._counted is None:
             return _UNKNOWN
