@@ -160,8 +160,15 @@ script = pathlib.Path(os.environ["NVML_SCRIPT"])
 recorder = Recorder(["rss"], 0.05)
 recorder.start()
 children = pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-script.write_text(script.read_text() + f"process 0 C {os.getpid()} 7000\\n")
-time.sleep(1.2)
+answers = script.with_name("answers")
+answers.write_text(script.read_text() + f"process 0 C {os.getpid()} 7000\\n")
+answers.rename(script)
+until_s = time.monotonic() + 60
+low = None
+while low != 7000 and time.monotonic() < until_s:
+    time.sleep(0.1)
+    peak = recorder.session.peaks.get("device_memory@nvidia0")
+    low = peak and peak.low
 recorder.stop()
 session = recorder.session
 print([children, len(session.processes), session.peaks["device_memory@nvidia0"].low])
