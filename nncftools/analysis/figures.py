@@ -390,8 +390,8 @@ def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
 def _start_at_own(part: Part) -> Part:
     """Return a part whose stack begins at the innermost frame of the user's own code.
 
-    If an import took the memory, the result has no stack. The result then has the kind ``program`` and the fixed name
-    ``Python and imports``, so all imports are added up under this name.
+    Memory of Python itself and of imports gets no stack. Instead, the result has the kind ``program`` and the fixed
+    name ``Python and imports``, so all such memory is added up under this name.
     """
     if part.is_start or (part.kind == SEEN and imported_package(part.stack)):
         return Part(part.size, PROGRAM, part.process, program=LABELS[IMPORTS])
@@ -404,7 +404,7 @@ def _start_at_own(part: Part) -> Part:
 
 
 def _unplaced_in(node: Node) -> int:
-    """Return the bytes that unknown functions took: the node's function called these functions, but no stack shows them.
+    """Return the bytes that a node's function took by calling other functions that no stack shows.
 
     The result is the certain bytes of the node, minus the bytes of the node's function itself and of known calls.
     """

@@ -294,9 +294,9 @@ def _sizes(part: Slice, varying: set[str]) -> Mapping[tuple[str, str], float]:
 
     The kind is ``start``, ``peak``, ``end`` or ``floor``.
 
-    Usually, each call of an operation has a separate entry, such as ``NAME (2)`` for the second call. The operations in
-    ``varying`` have another number of calls in each slice. All calls of such an operation share an entry with the
-    largest size. Only the kind ``floor`` always has separate entries.
+    Usually, each call of an operation has a separate entry, such as ``NAME (2)`` for the second call. ``varying`` lists
+    the operations whose number of calls differs between the slices. All calls of a varying operation share an entry
+    with the largest size, except for the kind ``floor``.
     """
     sizes: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for point in part.points:

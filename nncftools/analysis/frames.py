@@ -127,7 +127,7 @@ class Node:
 
     @property
     def or_later(self) -> str:
-        """A later function that may have taken the bytes of this node, such as ``b.py convert``; empty if there is none.
+        """A later function that may have taken the bytes of this node, such as ``b.py convert``; empty if none.
 
         Some memory was freed, but no reading shows whose memory. If the memory of this node was freed, a function that
         ran later took at least half of the bytes in ``size``. If several later functions called each other, the result

@@ -328,9 +328,9 @@ class PeakPlace(NamedTuple):
     """The nearest operation if the peak was just outside all operations."""
     rivals: Sequence[Operation] = ()
     """Other operations that may have the peak instead, because the upper bound of RSS in the operation is above the
-    peak. If the operation ended before the peak, an equal upper bound is enough. The rivals include operations that ran
-    in other processes at the time of the peak. The rivals also include outer operations of ``path`` (the nested
-    operations at the peak), because RSS may have reached the peak while no inner operation ran."""
+    peak. If the operation ended before the peak, an equal upper bound is enough. A rival may have run in another
+    process at the time of the peak. A rival may also be an outer operation of ``path`` (the nested operations at the
+    peak), because RSS may have reached the peak while no inner operation ran."""
     may_be_outside: bool = False
     """Whether RSS may have been even higher while no operation ran. False if this was not examined, or if ``path`` (the
     nested operations at the peak) is empty."""

@@ -519,9 +519,10 @@ class Timeline:
         return self.times[after] - at_s <= _TRIGGERED * self._distance_to(after)
 
     def read_until(self, at_s: float) -> float:
-        """Return the time by which the sample for a mark (start or end of an operation) at ``at_s`` was read completely.
+        """Return the time by which the sample that a mark at ``at_s`` triggered was certainly complete.
 
-        The result is an upper bound. If the next sample came too late to belong to the mark, the result is ``at_s``.
+        A mark is the start or the end of an operation. If the mark triggered no sample, because the next sample came
+        too late, return ``at_s``.
         """
         after = bisect_right(self.times, at_s)
         if not self.is_triggered(at_s, after):

@@ -276,7 +276,7 @@ class RiseOwners:
         return certain, min(certain, *(reading.still for reading in later))
 
     def _count_single(self, stack: int | None) -> int:
-        """Return the number of outer frames that certainly stayed in the same call if the next reading shows ``stack``.
+        """Return the number of outer frames that certainly stayed in the same call if two readings show ``stack``.
 
         A loop in a frame may repeat a call with equal variables. The repeated calls look like a single call, so frames
         inside a frame with a loop do not count. A function that only waits (such as for a lock) takes no memory. If the
