@@ -48,8 +48,8 @@ _PYTHON_SIZE = 12 << 20
 _AROUND_S = 0.06
 """The sampler and the helper that reads stacks may see the same memory at times that differ by this many seconds."""
 _ENDING_S = 0.1
-"""If a process did not report the end of the code, the process is assumed to free memory in this many seconds before
-the exit."""
+"""At the exit of a process, the clean-up of memory is assumed to last at most this many seconds. Only needed if the
+process did not report when its own code had finished."""
 _JUST_BEFORE_S = 1e-6
 """Seconds to subtract from the time of the largest reading near the end of a process, because at this time the memory
 may already be gone."""
@@ -66,13 +66,13 @@ other memory).
 
 
 class Part(NamedTuple):
-    """A part of the memory at a peak: the bytes that a stack, or a program without Python, took."""
+    """A part of the memory at a peak: the bytes that a stack, or a program that does not run Python, took."""
 
     size: int
     kind: str
-    """``seen``: a stack took the memory. ``program``: a program without Python took the memory. ``not_seen``: no stack
-    was seen. ``shared``: memory that a forked copy may share with the parent; the size is an upper limit. RSS counts
-    shared memory twice.
+    """``seen``: a stack took the memory. ``program``: a program that does not run Python took the memory.
+    ``not_seen``: no stack was seen. ``shared``: memory that a forked copy may share with the parent; the size is an
+    upper limit. RSS counts shared memory twice.
     """
     process: int | None
     """The ``id`` of the process; None if the session does not list the process."""
@@ -85,7 +85,7 @@ class Part(NamedTuple):
     The other frames of ``stack`` are only likely.
     """
     program: str = ""
-    """The name of a program without Python."""
+    """The name of the program if ``kind`` is ``program``; otherwise empty."""
     is_start: bool = False
     """Whether this is the memory of Python itself, in a process that was first seen just after the start of the
     process."""
@@ -122,7 +122,7 @@ class Freed(NamedTuple):
 
 
 class BuildUp(NamedTuple):
-    """The memory at a moment: the bytes that each stack, or each program without Python, took.
+    """The memory at a moment: the bytes that each stack, or each program that does not run Python, took.
 
     The sizes of ``parts`` (the largest part first) sum to ``size`` bytes.
     """
@@ -545,8 +545,8 @@ def running_text(top: Part) -> str:
     """Return the code that was running: ``torch/jit/_trace.py:455 _check_trace, called by openvino/…/ts_decoder.py:9``.
 
     If code of a library was running, the frame after ``called by`` is the caller of the library. If the user's own
-    function was running, the frame is the caller of this function. For a program without Python, return the name of the
-    program and the frame that started the program. The text is empty if there are no frames.
+    function was running, the frame is the caller of this function. For a program that does not run Python, return the
+    name of the program and the frame that started the program. The text is empty if there are no frames.
     """
     if top.kind == PROGRAM:
         name = shortened(printable(top.program), _PROGRAM_NAME) or "a program without Python"

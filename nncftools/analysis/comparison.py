@@ -396,8 +396,9 @@ class ComparedOperation:
 
     name: str
     title: str
-    """The name of the operation. If a run has several operations of this name, the number of the operation follows:
-    ``NAME (1)``. If this number differs between the runs, all numbers follow: ``NAME (1 → 2)``."""
+    """The name of the operation. If a run has several operations of this name, a number follows: ``NAME (2)`` is the
+    second operation of the name. ``NAME (1 → 2)``: the first operation in some runs is compared with the second
+    operation in other runs."""
     base_runs: int
     new_runs: int
     differences: Mapping[str, Difference]

@@ -281,7 +281,8 @@ def smallest_p(first: int, second: int) -> float:
 
 Code = tuple[str, str]
 """A function and its file: ``(function, file)``. The file is shortened to a name that does not depend on the
-environment. Memory without a stack has ``(label, "")``. A program without Python has ``(name of the program, "")``.
+environment. Memory without a stack has ``(label, "")``. A program that does not run Python has
+``(name of the program, "")``.
 """
 CodePath = tuple[Code, ...]
 """A function of the user's own code, and then the library functions that this function called, without line numbers. If
@@ -337,7 +338,9 @@ class GrownStack(NamedTuple):
     """
     function: str
     file: str
-    """The path of the file from the package on; empty for memory without a stack."""
+    """The path of the file. In a library, the path begins with the package: ``torch/jit/_trace.py``. Empty for memory
+    without a stack.
+    """
     base: float
     new: float
     is_within_bounds: bool
@@ -387,7 +390,8 @@ def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
 def _start_at_own(part: Part) -> Part:
     """Return a part whose stack begins at the innermost frame of the user's own code.
 
-    Memory from imports has no stack in the result: all imports count as a single program.
+    Memory of Python itself and of imports gets no stack. Instead, the result has the kind ``program`` and the fixed
+    name ``Python and imports``, so all such memory is added up under this name.
     """
     if part.is_start or (part.kind == SEEN and imported_package(part.stack)):
         return Part(part.size, PROGRAM, part.process, program=LABELS[IMPORTS])
@@ -400,9 +404,9 @@ def _start_at_own(part: Part) -> Part:
 
 
 def _unplaced_in(node: Node) -> int:
-    """Return the bytes that were taken in calls of a node's function, but no stack shows in which call.
+    """Return the bytes that a node's function took by calling other functions that no stack shows.
 
-    These are the bytes that certainly belong to the node, without the bytes of the function itself and of known calls.
+    The result is the certain bytes of the node, minus the bytes of the node's function itself and of known calls.
     """
     in_children = sum(child.certain for child in node.children.values() if child.kind == SEEN)
     return node.certain - node.own_certain - in_children
@@ -455,8 +459,8 @@ def _owner_of(path: CodePath) -> CodePath:
 def _medians(runs: Sequence[Sizes], paths: Iterable[CodePath]) -> dict[CodePath, HeldSize]:
     """Return the median memory of each function over all runs: ``{path: sizes}``.
 
-    If a run lacks a function, the likely size in this run is 0 bytes. Some calls in the caller of the function were not
-    seen. These calls may include the function, so the upper bound is the memory of these calls.
+    A function may be missing in a run, because no stack shows the function. In this run, the likely size is 0 bytes.
+    The upper bound is the memory that unknown calls of the caller took, because the function may be among these calls.
     """
     completed = [dict(run) for run in runs]
     for run in completed:

@@ -183,9 +183,9 @@ class Comparison(NamedTuple):
     winner: Line
     """The highest line at the full number of layers, of all lines that are reliable enough for a forecast."""
     doubt: Line | None
-    """The line that makes the peak unknown; None if the peak is known. An unreliable line that may be above ``winner``
-    makes the peak unknown. The same is true of a large error of ``winner``, and of the line of the whole run if no
-    operation explains the peak.
+    """The line that makes the peak unknown; None if the peak is known. There are three possible lines: an unreliable
+    line that may be above ``winner``; the line of the whole run, if no operation explains the peak; ``winner`` itself,
+    if the error of ``winner`` is large or no line is reliable.
     """
     is_at_least: bool
     """Whether the peak of the whole model may be higher than ``winner`` at the full number of layers."""
@@ -222,11 +222,13 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
 def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool) -> list[Line]:
     """Return the lines that are reliable enough for a forecast.
 
-    A line through all points is reliable. A line through only the last two or three points needs a possible slope
-    (bytes per layer). A possible slope exceeds the steepest line through all points by at most a copy of a layer in
-    float32. (The steepest slope is rounded up to whole copies.) If ``layer_parameters`` (the weights of a layer) is 0,
-    every slope is possible. With ``twice``, a line through only the last two points also needs two runs with the
-    largest number of layers that held the same memory.
+    A line through all points is reliable. A line through only the last two or three points is reliable if the slope
+    (bytes per layer) is not above a limit. The limit is the steepest slope of the lines through all points, rounded up
+    to whole copies of a layer in float32, plus another copy. If ``layer_parameters`` (the number of weights of a layer)
+    is 0, there is no limit.
+
+    With ``twice``, a line through only the last two points has another condition: two runs had the largest number of
+    layers, and both runs held the same memory.
     """
     certain = [line for line in found if line.is_straight and not line.is_partial]
     steepest = max((line.slope for line in certain), default=0.0)
@@ -292,7 +294,7 @@ def _estimate_known(used: Sequence[Slice], sizes: Sequence[float | None], full: 
 
 
 def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate:
-    """Return the peak of the whole model: the size of ``compared.winner`` at ``full`` layers.
+    """Return the forecast peak of the whole model: the bytes of the line ``compared.winner`` at ``full`` layers.
 
     ``full`` is the number of layers of the whole model. The upper bound includes bytes of files that the kernel dropped
     during the runs because memory was short.
@@ -331,10 +333,11 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
 
 
 def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None, str]:
-    """Return the number of layers from which on ``compared.winner`` has the peak, and the name of another operation.
+    """Return ``(count, name)``: a model with at least ``count`` layers has the peak in the winner's operation.
 
-    The other operation has the peak if the model has fewer layers. The result is ``(None, "")`` if ``winner`` has
-    the peak with every number of layers from ``least`` to ``full``.
+    The winner is ``compared.winner``. ``count`` is as small as possible: with ``count - 1`` layers, the peak is in
+    another operation, called ``name``. The result is ``(None, "")`` if the peak is in the winner's operation for every
+    number of layers from ``least`` to ``full``.
     """
     winner = compared.winner
     for count in range(full, least - 1, -1):

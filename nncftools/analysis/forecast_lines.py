@@ -271,7 +271,7 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
 
 
 def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> list[Line]:
-    """Return the lines of the operations that all slices have.
+    """Return the lines of the operations that all slices (runs with only some of the layers) have.
 
     ``levels`` are the kinds of memory that get a line: ``start``, ``peak`` and ``end`` (RSS at the start, peak and end
     of the operation), or ``floor`` (memory that the kernel cannot drop).
@@ -290,12 +290,13 @@ def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> lis
 
 
 def _sizes(part: Slice, varying: set[str]) -> Mapping[tuple[str, str], float]:
-    """Return the memory in a slice: ``{(operation, kind): bytes}``.
+    """Return the memory in a slice (a run with only some of the layers): ``{(operation, kind): bytes}``.
 
     The kind is ``start``, ``peak``, ``end`` or ``floor``.
 
-    Each call of an operation has its own sizes. Only the operations in ``varying``, whose number of calls differs
-    between the slices, have the largest size of their calls.
+    Usually, each call of an operation has a separate entry, such as ``NAME (2)`` for the second call. ``varying`` lists
+    the operations whose number of calls differs between the slices. All calls of a varying operation share an entry
+    with the largest size, except for the kind ``floor``.
     """
     sizes: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for point in part.points:

@@ -1,8 +1,9 @@
 """Finds the code that holds the memory of a build-up: the tree of frames, the largest places, and rows to show.
 
-A build-up is the memory at a moment: the bytes that each stack, or each program without Python, took. Every output that
-shows code is a view of the tree. A frame is a function at a line, so two lines of a function are two places in the
-code. Memory without a stack, and memory of a program without Python, have nodes next to the outermost frames.
+A build-up is the memory at a moment: the bytes that each stack, or each program that does not run Python, took. Every
+output that shows code is a view of the tree. A frame is a function at a line, so two lines of a function are two places
+in the code. Memory without a stack, and memory of a program that does not run Python, have nodes next to the outermost
+frames.
 
 A row of the table of memory is the innermost frame of the user's own code. If a program has no own code, the rows are
 frames of libraries. All imports share a row, and all pages that forked copies share have another row. The last row is
@@ -55,12 +56,12 @@ from nncftools.session.model import Frame, SessionData, Snapshots
 _SMALL = 0.05
 """A part of the memory with a smaller share of the peak is not shown by name, so at most 20 parts have names."""
 _HALF = 0.5
-"""A place in the code is replaced by the calls that the place makes if these calls hold at least this share of the
-memory of the place. The calls tell more about the memory.
+"""If the calls in a line of code hold at least this share of the memory of the line, the output names the called
+functions instead of the line. The called functions tell more about the memory.
 """
 _LEAST_DOUBT = 16 << 20
-"""If fewer bytes of a place in the code may have been freed, the output does not name another function that may hold
-memory instead of this place.
+"""Bytes. The memory that counts for a place in the code may have been freed earlier, and another function may hold this
+memory. The output names the other function only if at least this many bytes are in doubt.
 """
 
 WITHOUT_STACK = {NOT_SEEN: "not seen", SHARED: "shared with the parent"}
@@ -75,11 +76,11 @@ class Node:
     """The frame; None for the root, for a program, and for memory without a stack."""
     parent: Node | None = None
     kind: str = SEEN
-    """``seen``: the node is a frame. ``program``: the node is a program without Python. ``not_seen``: no stack was
-    seen. ``shared``: memory that a forked copy may share with the parent.
+    """``seen``: the node is a frame. ``program``: the node is a program that does not run Python. ``not_seen``: no
+    stack was seen. ``shared``: memory that a forked copy may share with the parent.
     """
     program: str = ""
-    """The name of a program without Python."""
+    """The name of the program if ``kind`` is ``program``; otherwise empty."""
     processes: set[int | None] = field(default_factory=set)
     """The ``id`` of each process that took memory in this frame. None stands for a process that the session does not
     list.
@@ -99,7 +100,7 @@ class Node:
     """
     doubt: int = 0
     """The bytes of ``size`` that may have been freed. A process freed memory, but no reading shows which memory. If the
-    memory of this node was freed, functions that ran later hold these bytes.
+    memory of this node was freed, functions that ran later took these bytes.
     """
     later: Counter[Stack] = field(default_factory=Counter)
     """The functions that ran after the code of this node, and that may hold the bytes of the field ``doubt``:
@@ -126,11 +127,11 @@ class Node:
 
     @property
     def or_later(self) -> str:
-        """A function that ran after the code of this node and may hold most of its memory, such as ``b.py convert``.
+        """A later function that may have taken the bytes of this node, such as ``b.py convert``; empty if none.
 
-        The memory of this node may have been freed, and the memory of the later function may remain. Empty if there is
-        no such function. If several functions called each other, the outermost function that is not in the stack of
-        this node is named.
+        Some memory was freed, but no reading shows whose memory. If the memory of this node was freed, a function that
+        ran later took at least half of the bytes in ``size``. If several later functions called each other, the result
+        is the outermost of these functions that is not in the stack of this node.
         """
         functions = own_functions(self.stack)
         sizes = Counter[Stack]()
@@ -201,11 +202,12 @@ def _find_path(part: Part, *, by_line: bool) -> Iterator[tuple[int, Frame | None
 
 
 def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line: bool) -> None:
-    """Count the bytes of each node that may have been freed: add the bytes to ``Node.doubt``.
+    """Add the bytes of each node that may have been freed to ``Node.doubt``.
 
-    A process freed memory, but no reading shows the freed addresses. ``freed`` lists each fall of memory, with the
-    parts that were taken last. These parts are assumed to be freed, but older memory may have been freed instead. For
-    each node, ``doubt`` grows by at most the bytes of the fall, minus the bytes of these parts that belong to the node.
+    ``freed`` lists each fall of the process's memory. No reading shows which memory was freed. The memory that was
+    taken last is assumed to be freed: ``Freed.parts`` lists this memory, and no node counts these bytes. In truth,
+    older memory may have been freed. So each node may have lost more bytes: up to the size of the fall, minus the bytes
+    that this node is already assumed to have lost.
     """
     nodes = [root]
     for node in nodes:
@@ -230,12 +232,10 @@ def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line:
 
 
 def _put_in_doubt(node: Node, memory: Memory, epoch: int, limit: int) -> bool:
-    """Add up to ``limit`` bytes that a fall of memory may have freed to ``node.doubt``.
+    """Increase ``node.doubt`` by the bytes that a fall of memory may have freed, at most by ``limit`` bytes.
 
-    Return whether there were such bytes.
-
-    ``epoch`` is the index of the fall. Only bytes that were taken before the fall are added, first the bytes that
-    certainly belong to the node.
+    Return whether ``node.doubt`` increased. ``epoch`` is the index of the fall. Only bytes that were taken before the
+    fall count. Bytes that certainly belong to the node are used first.
     """
     remaining = limit
     for level in sorted(node.levels, key=itemgetter(0)):
@@ -268,11 +268,13 @@ def held_by(root: Node, most: int = 20) -> list[Node]:
 def _find_holders(root: Node) -> list[Node]:
     """Return the places in the code (a function at a line) and the programs that hold the memory, without overlap.
 
-    A place is replaced by the calls that the place makes if large calls hold half of the memory of the place. A place
-    in a library is replaced only if the calls also hold half of the bytes that certainly belong to the place. The entry
-    point of a program does not tell what took the memory, and is replaced even if the calls are less certain. If lines
-    of a function took less than half of their memory themselves, these lines are joined. The lines of an imported
-    module are joined, too. If programs without Python hold half of all memory, they are first.
+    A place is divided into its large calls if the calls hold at least half of the memory of the place. In a library,
+    the calls must also hold at least half of the bytes that certainly belong to the place. This second condition does
+    not apply to the standard library and to entry points (the outermost frame of a program or thread).
+
+    Then some lines of a function are joined: lines whose calls took more than half of the memory of the line. All lines
+    of an imported module are joined. The largest place comes first, but if programs that do not run Python hold at
+    least half of all memory, these programs come first.
     """
     least = max(1.0, root.size * _SMALL)
     large: list[Node] = []
@@ -400,10 +402,10 @@ class Holder(NamedTuple):
     stack: Stack = ()
     """The stack with the most memory of the row, the outermost frame first."""
     program: str = ""
-    """The name of a program without Python."""
+    """The name of the program if the row is a program that does not run Python; otherwise empty."""
     or_later: str = ""
-    """A function that ran after the code of this row and may hold most of its memory; empty if there is no such
-    function. The memory of this row may have been freed, and the memory of the later function may remain.
+    """A later function that may have taken the bytes of this row; empty if there is none. The memory of this row may
+    have been freed. In this case, the later function took at least half of the bytes in ``size``.
     """
 
     @property
@@ -493,9 +495,9 @@ def _keep_own(part: Part) -> Part:
 def _find_lines(code: Sequence[Part]) -> list[Part]:
     """Return the parts, with likely lines in place of uncertain lines.
 
-    An uncertain line is replaced by the line of the same function that took the most memory, at least as much as the
-    uncertain line. If there is no such line and nothing is known of the uncertain line, all lines of the function lose
-    their numbers and share a row.
+    The likely line is the line of the same function that took the most memory. An uncertain line stays if all other
+    lines of the function took less memory. If the number of the uncertain line is unknown (0) in this case, the other
+    lines lose their numbers, too: all lines of the function share a row.
     """
     certain = defaultdict[tuple[Stack, tuple[str, str]], Counter[Frame]](Counter)
     uncertain = Counter[Stack]()
@@ -560,7 +562,8 @@ def _make_code_rows(build_up: BuildUp, code: Sequence[Part], session: SessionDat
 def _add_rest(every: _Rows, most: int) -> list[Holder]:
     """Return at most ``most`` rows, the largest first, and a row for everything else.
 
-    The largest row for a place in the code or a program is always among these rows.
+    If none of these rows has ``is_code`` (a place in the code, or a program), the largest row with ``is_code`` replaces
+    the smallest row.
     """
     rows = list(every.rows)
     others = Counter(every.others)

@@ -122,8 +122,9 @@ def parse_gate(text: str) -> Gate:
 def _split_device(metric: str, after_at: str | None) -> tuple[str, str | None]:
     """Return the name of the measured value, and the name of the operation (None if the gate has no operation).
 
-    ``after_at`` is the text after the first ``@``; None if there is no ``@``. If every device has a value of the
-    metric, this text begins with the device, and the first returned name is ``METRIC@DEVICE``.
+    ``after_at`` is the text after the first ``@``; None if there is no ``@``. Some metrics are measured separately for
+    each device (such as a GPU). For these metrics, ``after_at`` begins with the device, and the first returned name is
+    ``METRIC@DEVICE``.
     """
     declared = metrics.of(metric.removeprefix("peak_"))
     if after_at is None or declared is None or declared.scope != metrics.DEVICE:

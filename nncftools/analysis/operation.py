@@ -327,10 +327,10 @@ class PeakPlace(NamedTuple):
     nearest: Operation | None = None
     """The nearest operation if the peak was just outside all operations."""
     rivals: Sequence[Operation] = ()
-    """Other operations in which RSS may have reached the peak, because the upper bound of RSS in the operation is
-    above the peak. In an operation before the peak, an equal upper bound is enough. Some operations ran in other
-    processes at the time of the peak, and no reading shows whose memory grew. An outer operation of ``path``
-    (the nested operations at the peak) is a rival if RSS may have reached the peak while no inner operation ran."""
+    """Other operations that may have the peak instead, because the upper bound of RSS in the operation is above the
+    peak. If the operation ended before the peak, an equal upper bound is enough. A rival may have run in another
+    process at the time of the peak. A rival may also be an outer operation of ``path`` (the nested operations at the
+    peak), because RSS may have reached the peak while no inner operation ran."""
     may_be_outside: bool = False
     """Whether RSS may have been even higher while no operation ran. False if this was not examined, or if ``path`` (the
     nested operations at the peak) is empty."""
@@ -400,8 +400,8 @@ def _keep_large(holders: Iterable[Operation], outer: Operation, sizes: Mapping[i
 def raise_bracket(bracket: Bracket, low: int) -> Bracket:
     """Return the bounds of the peak in an operation, raised to ``low``, the lower bound of the peak of the whole run.
 
-    If the bounds are clearly lower than ``low`` (by more than 1 % and 1 MiB), they do not change: only an estimate says
-    that the peak of the run was in this operation.
+    If the lower bound of the operation is much smaller than ``low`` (by more than 1 % and 1 MiB), return ``bracket``
+    unchanged. In this case, the peak of the run was perhaps in another operation, so ``low`` proves nothing here.
     """
     if bracket.low < low - noise(low):
         return bracket
@@ -439,8 +439,8 @@ def _find_rivals(
     """Yield operations in which RSS may have reached the peak of the run at another time.
 
     ``size`` is the RSS in bytes that was certainly reached at the known moment of the peak. The upper bound of RSS in a
-    yielded operation is above ``size``. In an operation before the peak, an almost equal upper bound is enough. An
-    outer operation is yielded only if no inner operation ran during a part of the outer operation.
+    yielded operation is above ``size``. If the operation ended before the peak, an almost equal upper bound is enough.
+    An outer operation is left out if inner operations ran during the whole time of the outer operation.
     """
     for operation in operations:
         bracket = _bracket(operation)
@@ -472,9 +472,10 @@ def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
 
 
 def _find_shared(path: Path, children: Children, place: PeakPlace) -> PeakPlace | None:
-    """Return ``place`` with all parallel operations at the peak in ``either``; None if no operations ran in parallel.
+    """Return a copy of ``place`` for a peak during parallel operations; None if no operations ran in parallel.
 
-    Of nested operations, the innermost operations are in ``either``.
+    The field ``either`` of the copy lists the operations that ran in parallel at the peak. For nested operations, the
+    field lists only the innermost operations.
     """
     for depth, holder in enumerate(path):
         siblings = children[path[depth - 1] if depth else None]
@@ -492,7 +493,7 @@ def _find_shared(path: Path, children: Children, place: PeakPlace) -> PeakPlace 
 def _find_innermost(operation: Operation, children: Children, place: PeakPlace) -> list[Operation]:
     """Return the innermost operations between ``place.from_s`` and ``place.to_s``.
 
-    An outer operation is also returned if no inner operation ran during a part of this time.
+    An outer operation is left out if inner operations ran during the whole time.
     """
     inner = [child for child in children.get(operation, ()) if _is_at(child, place)]
     innermost = [] if inner and _cover(inner, place) else [operation]
@@ -516,9 +517,10 @@ def _bracket(operation: Operation) -> Bracket | None:
 
 
 def _sizes_at_peak(processes: Sequence[Process], peak: Peak, place: PeakPlace) -> Mapping[int | None, int]:
-    """Return the memory of each process with all descendants: ``{id: bytes}``. No id is None.
+    """Return the memory of each process, including all descendants: ``{id of the process: bytes}``.
 
-    Processes that reached their own peaks at other moments than the run's peak are left out.
+    Processes that reached their own peaks at other moments than the run's peak are left out. The result has no key
+    None; the type allows callers to look up an unknown process.
     """
     table = ProcessTable(processes)
     sizes: dict[int | None, int] = {}

@@ -212,10 +212,10 @@ def _bracket_peak(peak: Peak, candidates: Sequence[PeakCandidate], high: int | N
 
 
 def find_highest(candidates: Sequence[PeakCandidate]) -> tuple[int, int, PeakCandidate]:
-    """Return the highest certain size, the highest likely size (both in bytes), and the first candidate of this size.
+    """Return the largest ``level`` and the largest ``likely`` of all candidates (both in bytes), and a candidate.
 
-    The likely size of the first candidate is within noise (1 %, at least 1 MiB) of the highest likely size. A candidate
-    with an unknown time is only returned if no other candidate is so high.
+    The returned candidate is the earliest candidate whose ``likely`` is almost the largest (within 1 %, at least
+    1 MiB). A candidate without a time is only returned if no candidate with a time is so large.
     """
     low = max(candidate.level for candidate in candidates)
     likely = max(candidate.likely for candidate in candidates)
@@ -238,9 +238,12 @@ def rise_candidate(rise: Rise, process: int) -> PeakCandidate:
 def _prove_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakCandidate]:
     """Yield the sizes that memory certainly reached, because high-water marks of processes prove these sizes.
 
-    If no recorded rise reached a high-water mark, the time is the life of the process. If a sample shows almost the
-    same size, the time is left out (None), because the sample has a more exact time. ``floor`` is the high-water mark
-    of the sampler: the command inherits this mark, so a mark up to ``floor`` proves nothing about the command.
+    The times of a candidate are the start and the end of the rise that reached the high-water mark. If no such rise was
+    recorded, the times are the start and the end of the process. If a sample shows almost the same size, the times are
+    None, because the sample has a more exact time.
+
+    ``floor`` is the high-water mark of the sampler: the command inherits this mark, so a mark up to ``floor`` proves
+    nothing about the command.
     """
     for process in processes:
         for rise in process.rises:
@@ -516,9 +519,10 @@ class Timeline:
         return self.times[after] - at_s <= _TRIGGERED * self._distance_to(after)
 
     def read_until(self, at_s: float) -> float:
-        """Return the time at which a triggered sample was certainly read; ``at_s`` if no sample was triggered.
+        """Return the time by which the sample that a mark at ``at_s`` triggered was certainly complete.
 
-        A mark (start or end of an operation) at ``at_s`` triggers the sample.
+        A mark is the start or the end of an operation. If the mark triggered no sample, because the next sample came
+        too late, return ``at_s``.
         """
         after = bisect_right(self.times, at_s)
         if not self.is_triggered(at_s, after):

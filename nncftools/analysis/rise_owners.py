@@ -27,7 +27,8 @@ _SHORTEST_S = 0.001
 _LONG_S = 0.05
 """If two stacks were read more than this many seconds apart, many calls may have begun and ended in between."""
 _MOMENT_S = 0.005
-"""A line of code that takes memory runs for more than this many seconds."""
+"""If memory did not rise during this many seconds before or after a reading, the stack of the reading took no memory.
+Code that takes memory is assumed to run longer."""
 _STANDING = 4e6
 """Bytes per second. A slower rise counts as no rise."""
 _MOST_IMPORTED = 16 << 20
@@ -165,17 +166,17 @@ class RiseOwners:
         speed_after = self._measure_speed(thread, readings.stop - 1, 1)
         depth = still if earlier == later else shared_depth(earlier, later)
         is_large = share.size > _MOST_IMPORTED
-        stood_before = _has_stood(speed_before, earlier[depth:], is_large=is_large)
-        stood_after = _has_stood(speed_after, later[depth:], is_large=is_large)
-        if stood_before and stood_after:
+        none_before = _took_nothing(speed_before, earlier[depth:], is_large=is_large)
+        none_after = _took_nothing(speed_after, later[depth:], is_large=is_large)
+        if none_before and none_after:
             is_long = self._times[readings.stop - 1] - self._times[readings.start] > _LONG_S
             stack = _join_common(earlier, later, depth) if is_long else _join_between(earlier, later, depth)
             certain = min(share.certain, len(stack))
             yield Share(stack, certain, min(share.still, len(stack) - 1), share.size)
             return
         part_before = _HALF
-        if stood_before != stood_after:
-            part_before = 0.0 if stood_before else 1.0
+        if none_before != none_after:
+            part_before = 0.0 if none_before else 1.0
         elif speed_before and speed_after:
             part_before = speed_before / (speed_before + speed_after)
         if part_before > 0:
@@ -204,8 +205,8 @@ class RiseOwners:
             return self._risen(first_s, last_s) / (last_s - first_s)
         first_s, last_s = sorted((times[number], times[number] + step * _MOMENT_S))
         is_known = self._watched.time_s[0] <= first_s and last_s <= self._watched.time_s[-1]
-        has_stood = is_known and self._risen(first_s, last_s) < _STANDING * _MOMENT_S
-        return 0.0 if has_stood else None  # otherwise, the rise may belong to another stack
+        is_level = is_known and self._risen(first_s, last_s) < _STANDING * _MOMENT_S
+        return 0.0 if is_level else None  # otherwise, the rise may belong to another stack
 
     def _risen(self, from_s: float, to_s: float) -> float:
         return max(0.0, rss_at(self._watched, to_s) - rss_at(self._watched, from_s))
@@ -275,11 +276,11 @@ class RiseOwners:
         return certain, min(certain, *(reading.still for reading in later))
 
     def _count_single(self, stack: int | None) -> int:
-        """Return how many outer frames are certainly the same calls if a later reading shows the same frames.
+        """Return the number of outer frames that certainly stayed in the same call if two readings show ``stack``.
 
-        A frame with a loop may repeat a call with equal variables. The repeated calls look like a single call, so
-        frames inside such a frame do not count. If the thread waits, the frames in the file of the waiting function do
-        not count, because a waiting function takes no memory.
+        A loop in a frame may repeat a call with equal variables. The repeated calls look like a single call, so frames
+        inside a frame with a loop do not count. A function that only waits (such as for a lock) takes no memory. If the
+        innermost frame waits, this frame and the frames around it in the same file do not count.
         """
         if stack is not None and stack not in self._depths:
             numbers = self._snapshots.stacks[stack]
@@ -332,11 +333,12 @@ class RiseOwners:
         return tuple(self._snapshots.frames[number] for number in self._snapshots.stacks[stack])
 
 
-def _has_stood(speed: float | None, stack: Stack, *, is_large: bool) -> bool:
-    """Return whether a stack took no memory.
+def _took_nothing(speed: float | None, stack: Stack, *, is_large: bool) -> bool:
+    """Return whether the code of a stack took no memory.
 
-    A stack took none if memory did not rise while the stack was seen. A stack that imports a module does not take a
-    large rise.
+    ``speed`` is the rise of memory in bytes per second while the stack was seen; None if unknown. Without a rise, the
+    code took nothing. With ``is_large`` (a rise above 16 MiB), code that imports a module is also assumed to have taken
+    nothing.
     """
     if is_large and any(map(is_importing, stack)):
         return True

@@ -191,7 +191,7 @@ def _list_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[t
 
 
 def write_place(frame: Frame) -> str:
-    """Return file and line, from the package on: ``torch/jit/_trace.py:455``."""
+    """Return file and line of a frame. The path begins with the package: ``torch/jit/_trace.py:455``."""
     line = f":{frame.line}" if frame.line else ""
     return f"{clip(short_file(frame.file), _LONGEST)}{line}"
 
