@@ -224,8 +224,9 @@ class _Process:
     def _settle(self, explained: float, in_blocks: float) -> list[Rise]:
         """Apply the rises and falls since the last reading of addresses. Return the rises that were not freed since.
 
-        The freed addresses show where ``explained`` bytes of the falls were. Of the other falls, up to ``in_blocks``
-        bytes may have been in large blocks. If no addresses were read after these falls, ``in_blocks`` is infinite.
+        Freed addresses show the position of ``explained`` bytes that the falls freed. The position of the remaining
+        freed bytes is unknown: up to ``in_blocks`` bytes may have been in large blocks. ``in_blocks`` is infinite if no
+        addresses were read after the falls.
         """
         waiting = self._waiting
         self._waiting = []
@@ -363,20 +364,18 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".onnx_data
 
 
 class Kinds(NamedTuple):
-    """The resident memory of the largest processes by kind of mapping, in bytes, when the mappings were read.
-
-    ``at_s`` is the time of this reading. The requested time is the time that the caller gave to ``kinds_near``.
-    """
+    """The resident memory of the largest processes by kind of mapping, in bytes."""
 
     at_s: float
+    """The time at which the mappings were read, in seconds since the start."""
     total: int
     """The RSS of all processes."""
     groups: Sequence[MappingGroup]
     """The memory of each kind, and of each large file, summed over all processes; the largest sum first."""
     is_of_moment: bool
-    """Whether the mappings were read so near to the requested time that they count as read at this time."""
+    """Whether the mappings count as read at the time given to ``kinds_near``: time and RSS are almost equal."""
     is_other_memory: bool
-    """Whether RSS at the requested time was so different that the mappings say nothing about RSS at this time."""
+    """Whether RSS at the time given to ``kinds_near`` differs from RSS at ``at_s`` by more than 25 %."""
 
     @property
     def not_read(self) -> int:

@@ -332,8 +332,9 @@ class _Measuring:
     def _mark_of_largest(self, start_s: float, end_s: float) -> int | None:
         """Return an upper bound of the largest process's high-water mark at ``end_s``.
 
-        The bound is the mark of the highest recorded rise, or the largest sample of the whole tree if this is larger.
-        None if the process began or ended during the operation.
+        The bound is the highest recorded value of the high-water mark (largest RSS of the process so far), or the
+        largest sample of the whole process tree if this sample is larger. None if there is no sample, or if the process
+        began or ended between ``start_s`` and ``end_s``.
         """
         largest = self._largest
         times = self._rss.times

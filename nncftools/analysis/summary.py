@@ -227,8 +227,8 @@ def hidden_time(session: Session, depth: int = 1) -> HiddenTime | None:
 
     The table of operations has only the first ``depth`` nesting levels. Operations in these levels are outer
     operations, and all others are inner calls. Inner calls with the same name are returned if they took at least half
-    of the run, and more time than each outer operation that encloses none of them. If this is true for several names,
-    the most deeply nested calls are returned.
+    of the run, and more time than any outer operation that contains no call with this name. If this is true for several
+    names, the most deeply nested calls are returned.
     """
     listed = [operation for operation in session.operations if operation.depth < depth]
     calls: dict[str, list[Operation]] = {}

@@ -94,7 +94,8 @@ class MemoryMonitor:
         If ``include_child_processes`` is False, descendants do not count.
 
         SYSTEM and CGROUP always cover the whole machine or control group. An argument of None means the default. Raises
-        ValueError if the type or the unit is unknown, or if the interval is not a number or longer than a year.
+        ValueError if the type or the unit is unknown, if the interval is not a number, or if the interval is longer
+        than a year.
         """
         self.interval = interval
         self.memory_type = memory_type
@@ -367,8 +368,8 @@ class memory_monitor_context(Mapping["MemoryType", _Data]):  # noqa: N801 — th
         """Prepare to sample RSS and SYSTEM every ``interval`` seconds.
 
         If ``save_dir`` is given, this folder gets four logs and four pictures: for RSS and for SYSTEM, one of the
-        memory, and one of the memory minus the memory at the first sample. Raises ValueError if the unit is unknown, or
-        if the interval is not a number or longer than a year.
+        memory, and one of the memory minus the memory at the first sample. Raises ValueError if the unit is unknown, if
+        the interval is not a number, or if the interval is longer than a year.
         """
         types = MemoryType.RSS, MemoryType.SYSTEM
         self.memory_monitors = {each: MemoryMonitor(interval, each, memory_unit) for each in types}

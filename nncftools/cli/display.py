@@ -61,8 +61,8 @@ class Relay:
         self._keys = threading.Thread(target=self._pass_keys, daemon=True)
         self._has_ended = threading.Event()
         self._inner: dict[int, int] = {}
-        """``{descriptor of our output: descriptor to which the command writes}``. Both lead to a pipe or a terminal of
-        the relay.
+        """``{1 or 2: descriptor to which the command writes}``. The key 1 stands for the command's standard output, and
+        2 for the standard error. The descriptor belongs to a pipe or a terminal that the relay made.
         """
         self._threads: list[threading.Thread] = []
         self._release: Callable[[int], object] = int
@@ -234,7 +234,7 @@ class OutputDisplay:
     """Whether output in a file is also written to our own output."""
 
     def __post_init__(self) -> None:
-        """Start with nothing open."""
+        """Start without a relay, a live view and an output file."""
         self._captured = -1
         self._is_broken = False
         self._relay: Relay | None = None

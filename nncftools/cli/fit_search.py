@@ -201,8 +201,8 @@ class Fit(msgspec.Struct, kw_only=True):
 
 _MIB = 1 << 20
 _TOLERANCE = 0.03
-"""Tolerance of ``works_from`` (the smallest limit that works), as a share of this limit. The search ends if a limit
-that is smaller by at most the tolerance failed.
+"""Tolerance of ``works_from`` (the smallest limit with which the command works), as a share of this limit. The search
+ends if the command failed with a limit that is smaller by 3 % or less.
 """
 _SLOWER = 1.1
 """A run has full speed if its duration is at most this multiple of the duration without a limit."""
@@ -241,12 +241,12 @@ _NEAR = 0.05
 ``Free.comfortable`` (memory with which no file is read twice). The tolerance is this share of ``Free.comfortable``.
 """
 _NEAR_ON_SLOPE = 0.1
-"""Tolerance of ``fast_from`` (the smallest limit with full speed), if this limit is not between 50 % and 100 % of
+"""Tolerance of ``fast_from`` (the smallest limit with full speed), if ``fast_from`` is below 50 % or above 100 % of
 ``Free.comfortable`` (memory with which no file is read twice).
 
-The tolerance is this share of ``fast_from`` or of ``Free.comfortable``, whichever is larger. The share is larger than
-``_NEAR`` for two reasons. Below 50 %, the duration rises slowly with smaller limits. Above 100 %, the limit depends on
-the bytes that the run writes.
+The tolerance is this share of ``fast_from`` or of ``Free.comfortable``, whichever is larger. Less precision than with
+``_NEAR`` is enough. Below 50 %, a slightly smaller limit makes the run only slightly slower. Above 100 %, the written
+bytes also need memory, so ``fast_from`` is less certain.
 """
 _JUST_BELOW = 0.9
 """After the first limit that works, the next limit is smaller by this share of the tolerance. If the command fails with
@@ -266,7 +266,10 @@ def _choose_from(least: float, limits: Sequence[float]) -> float | None:
 
 
 def _step(limit: float) -> float:
-    """Return the tolerance of the limit, in bytes: the search ends if a limit that is smaller by this much failed."""
+    """Return the tolerance of the limit in bytes.
+
+    The search ends if the command failed with a limit that is smaller by the tolerance or less.
+    """
     return max(limit * _TOLERANCE, _LEAST_STEP)
 
 

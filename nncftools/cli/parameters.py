@@ -155,7 +155,7 @@ class Command(TyperCommand):
     """A subcommand; the help shows the options in groups."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the subcommand. If a default of the project is wrong, the error names the file."""
+        """Run the subcommand. If a default in pyproject.toml is wrong, the error names this file."""
         defaults = ctx.meta.get(_DEFAULTS, {})
         if defaults and ctx.params.get("details"):
             screen.message(f"defaults from {find_project().path}: {', '.join(defaults.values())}")

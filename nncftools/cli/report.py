@@ -56,7 +56,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         option(
             "--from TOOL",
             READ,
-            f"The tool that wrote the log ({', '.join(IMPORTERS)}), if not recognised. With --to: the start time.",
+            f"Tool that wrote the log, if the log is not recognised: {', '.join(IMPORTERS)}. With --to: start time.",
             autocompletion=options.complete_from(IMPORTERS),
         ),
     ] = None,

@@ -49,7 +49,8 @@ class CheckedRow:
     extra: Mapping[str, str]
     """The unchanged cells of all columns that have no other field in this class: ``{column: cell}``."""
     stored: Mapping[str, float]
-    """The file's values in columns that are computed again: ``{column: value}``. Both values are compared."""
+    """The file's values in columns that are computed again: ``{column: value in the file}``. The check
+    compares the file's value with the computed value."""
 
 
 @dataclass(frozen=True)

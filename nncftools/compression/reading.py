@@ -172,7 +172,7 @@ def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
         if nearest(name, others):  # probably misspelt; the check of the file reports the missing column
             metrics.setdefault(name, metric)
     if not metrics and MODE in names:
-        problem = "no column of quality (…, perplexity, …, acc or …, similarity)"
+        problem = "no column of quality: no name ends with a word such as 'perplexity', 'acc' or 'similarity'"
         raise ResultsError(f"{str(tables[0].path)!r}: {problem}", remedy="metric")
     first = [metric for metric in STANDARD if metric.column in metrics]
     return tuple(dict.fromkeys((*first, *metrics.values()))) or STANDARD

@@ -70,7 +70,7 @@ class Comparison:
     name: str
     """A name that is unique among the models shown together."""
     title: str
-    """The name of the model, followed by the set-up in the header of the file's first column."""
+    """The model's name and the set-up: ``phi3, CPU`` if the header of the file's first column is ``Model, CPU``."""
     model: Model
     metrics: Sequence[Metric]
     results: Sequence[Result]
@@ -335,7 +335,7 @@ _BY_NAME = {figure.name: figure for figure in (MODEL_SIZE, *FIGURES)}
 _SHAPE = re.compile(r"\s*([^<>=≤≥]*[^<>=≤≥\s])\s*(<=?|≤)\s*([^<>=≤≥\s][^<>=≤≥]*)")
 _FRACTION = re.compile(r"([0-9]*\.?[0-9]+)\s*(%?)", re.ASCII)
 _OWN_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*Gb", re.ASCII)
-"""Matches a model size in Gb, the unit in the name of the size column. This unit is GiB; ``GB`` is decimal."""
+"""Matches a model size in ``Gb``. The size column of the files uses ``Gb`` for GiB, and a bound can do the same."""
 _TOLERANCE = 1e-9
 """The tolerance for computed values: a computed 0.05 is rarely exactly 0.05."""
 
@@ -435,7 +435,7 @@ class Choice(NamedTuple):
     """The number of results that may be within the bounds: at least one value with a bound is unknown, and all known
     values are within the bounds."""
     unknown: Sequence[str]
-    """The names of the values that are unknown in at least one of these results."""
+    """The names of the values with a bound that are unknown in at least one of the results counted in ``left_out``."""
 
 
 def parse_bounds(text: str) -> Bounds:

@@ -462,7 +462,7 @@ class Nncf(RowLog):
         rises_from_zero = values[0] == 0 < max(values)
         if not is_from_zero and (min(values) < 0 or (rises_from_zero and not may_be_0)):
             is_from_zero = True
-            warn("some values are below zero, or the first is 0: all count as differences from an unknown first value")
+            warn("a value is below 0, or the first is 0: all values are read as changes from an unknown start value")
         self.unit = unit.factor
         if "began" in self.found:
             self.began = float(self.found["began"])

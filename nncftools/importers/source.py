@@ -353,8 +353,9 @@ class RowLog:
     """Name of a group in the regular expression ``others``. The group matches a line below the rows of each recording;
     later rows belong to another recording in the same file. Empty if there is no such line."""
     other_may_end_open = False
-    """Whether the last line of a file may lack a line break, if the line matches the regular expression ``others``. If
-    the last line is a row without a line break, the row is cut off, and is never read."""
+    """Whether the last line of a file is read without a line break, if the line matches the regular expression
+    ``others``. A row without a line break is never read, because the recorder may have written only a part of the row.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source

@@ -214,7 +214,8 @@ def reader(path: pathlib.Path, descriptor: int | None = None) -> BinaryIO:
 def _reopen(path: pathlib.Path, descriptor: int) -> int:
     """Open the file of a descriptor again, even if ``path`` now leads to another file.
 
-    Without /proc, open ``path`` instead. Raises OSError, also if ``path`` leads to another file.
+    Without /proc, open ``path`` instead; in this case, raise OSError if ``path`` leads to another file. Also raises
+    OSError if the file cannot be opened.
     """
     with suppress(OSError):
         return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | _OLD)

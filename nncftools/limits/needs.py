@@ -365,7 +365,7 @@ _MAPPED = re.compile(r"^[^/\n]*(/(?!dev/|memfd:|SYSV).*)(?<! \(deleted\))$", re.
 
 
 class ParentGroup(NamedTuple):
-    """An existing control group that may contain groups with limits."""
+    """An existing control group in which this process can make groups with limits."""
 
     folder: str
     is_v2: bool
@@ -505,7 +505,10 @@ _LONGEST_S = 10
 
 
 def parent_group() -> ParentGroup:
-    """Return the group that may contain groups with limits. Raises OSError with the reason if there is none."""
+    """Return a control group in which this process can make groups with limits.
+
+    If necessary, this process moves to another group first. Raises OSError with the reason if there is no such group.
+    """
     own = Hierarchies(PROC).group_of(os.getpid())
     if own is None:
         raise OSError("no memory controller counts the memory of this process's control group")

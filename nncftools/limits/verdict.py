@@ -194,7 +194,7 @@ class Cause:
     CRASHED = "crashed"
     """The program crashed with a signal such as SIGSEGV or SIGABRT."""
     TERMINATED = "terminated"
-    """A signal other than SIGKILL and the signals of crashes ended the command: SIGTERM, for example."""
+    """A signal such as SIGTERM ended the command. SIGKILL and signals of crashes are ``KILLED`` and ``CRASHED``."""
     RANK_FAILED = "rank_failed"
     """A rank of a job failed; the verdict is about the rank that failed first."""
     LOST = "recorder_lost"

@@ -37,8 +37,8 @@ from nncftools.session.snapshots import WRONG, LostError, SnapshotLine, Stacks, 
 from nncftools.units import printable
 
 _MOST = 50_000
-"""The log of the helper (the process that reads stacks) is read until the log has more than this number of frames, of
-stacks or of processes. The rest is ignored, so that the reader needs about 30 MiB of memory at most."""
+"""Largest number of frames to keep from the log of the helper (the process that reads stacks). The same number limits
+the stacks and the processes. The log after the limit is ignored, so that the reader needs at most about 30 MiB."""
 
 
 _MOVES = 20

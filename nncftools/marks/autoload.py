@@ -178,7 +178,7 @@ class Finder:
                 self._warn(name, function, f"{function} {reason}")
 
     def mark_script(self) -> None:
-        """Mark the functions that the user chose in the script itself (``__main__``)."""
+        """Mark the functions in the module ``__main__`` (the script) that the user chose with ``--mark-call``."""
         from . import of_script
 
         main = of_script.MAIN

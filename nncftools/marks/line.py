@@ -212,9 +212,9 @@ def own_memory() -> str:
     between two samples to the right operation. A reading takes 8 µs without children. After exec, the high-water mark
     is the higher mark of the two programs (``ru_maxrss``, getrusage(2)).
 
-    If the reading was interrupted, processes may have begun or ended during the reading. The text then lacks the list
-    of descendants. There is an exception: while a single thread reads, a process without children starts no child, so
-    the text contains an empty list.
+    If the reading was interrupted, processes may have begun or ended during the reading, so the text lacks the list of
+    descendants. Exception: if this process has a single thread and no children, no child can begin during the reading,
+    so the text contains an empty list.
     """
     begun_ns = monotonic_ns()
     try:
@@ -325,7 +325,7 @@ def _read_descendants(pages: int) -> str:
     Raises OSError, ValueError, IndexError.
     """
     children: Children = []
-    if _has_one_thread():
+    if _has_one_thread():  # this thread is running, so it does not wait for a child of vfork
         children += [(pid, b"", 0) for pid in _content("/proc/thread-self/children").split()]
     else:
         for thread in os.listdir("/proc/self/task"):
@@ -351,7 +351,7 @@ def _children(thread: bytes, pages: int) -> Children:
     """
     pids = _content(thread + b"/children").split()
     children = [(pid, b"", pages) for pid in pids]
-    if pids:
+    if pids:  # a thread that waits for a child of vfork starts no other child, so only the last one may be this child
         children[-1] = (pids[-1], thread, pages)
     return children
 
@@ -359,9 +359,9 @@ def _children(thread: bytes, pages: int) -> Children:
 def _pages_of_copy(pid: bytes, beginner: bytes) -> int:
     """Return the RSS in pages of a child that seems as large as the parent; 0 for a child of vfork(2) before exec.
 
-    Before exec, /proc shows the parent's memory for a child of vfork. Until exec, the thread ``beginner``, which
-    started the child, waits in the kernel (state D, proc(5)). Only the newest child of a thread can be such a child. A
-    process with a single thread cannot mark during the wait. Raises OSError, ValueError, IndexError.
+    Before exec, /proc shows the parent's memory for a child of vfork. ``beginner`` is the path in /proc of the thread
+    that started the child. This thread waits in the kernel (state D, proc(5)) until the child calls exec. Raises
+    OSError, ValueError, IndexError.
     """
     following = _content(beginner + b"/stat").rpartition(b")")[2]
     return 0 if following.startswith(b" D") else _pages(b"/proc/%b/statm" % pid)

@@ -82,8 +82,8 @@ class _Later:
     def __init__(self, begun: Later | None, outside: Open | None) -> None:
         self.begun = begun
         self.waiting = outside
-        """The operation to restore when the coroutine next continues or waits. While the coroutine waits, this is the
-        innermost operation inside. While the coroutine runs, this is the innermost operation outside.
+        """While the coroutine waits: the innermost operation inside the coroutine. While the coroutine runs: the
+        innermost operation of the code that runs the coroutine. None if there is no operation.
         """
 
     def turn(self) -> None:

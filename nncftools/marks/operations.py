@@ -57,7 +57,7 @@ class Open:
     def close(self) -> None:
         """End the operation. The call may come from another context.
 
-        Tasks that began inside the operation and are still running now belong to the outer operation.
+        Some tasks that began inside the operation may still run. From now on, they belong to the outer operation.
         """
         self.is_open = False
         self.outer = _find_open(self.outer)

@@ -269,8 +269,8 @@ class TreeReader:
             if process.end_s is not None:
                 changes.append((process.end_s, True, process))
         self._changes = deque(sorted(changes, key=lambda change: change[:2]))
-        """Starts and ends of processes later than the last mark that ``at`` was asked for, sorted by time:
-        ``[(seconds, True for an end, process)]``."""
+        """Starts and ends of processes, sorted by time: ``[(seconds, True for an end, process)]``. ``at`` removes all
+        entries before the time of the mark."""
         self._alive: dict[int, Process] = {}
         self._samples = session.samples
         self._devices = session.devices

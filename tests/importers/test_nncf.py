@@ -13,7 +13,7 @@ from nncftools.units import MemoryUnit
 from tests.importers.logs import NNCF, imported
 from tests.made_up import mib, session
 
-_RELATIVE = "some values are below zero, or the first is 0: all count as differences from an unknown first value"
+_RELATIVE = "a value is below 0, or the first is 0: all values are read as changes from an unknown start value"
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ files of tokenizers (``VOCAB_FILES_NAMES`` of transformers), and code.
 _COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_decoder_layers")
 """Config keys that hold the number of layers. If a config has several, the first in this order counts."""
 _EXTRA_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers")
-"""Config keys that hold the number of extra layers that predict further tokens. The numbers in the names of their
-weights follow those of the other layers.
+"""Config keys that hold the number of extra layers (layers that predict further tokens). Names of weights contain the
+number of the layer. If the model has 48 normal layers (0 to 47), the first extra layer has the number 48.
 """
 _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 """``{model type: number of layers after which the kinds of attention repeat}``. This table is needed because layers
@@ -338,7 +338,7 @@ def _random_tensors(folder: pathlib.Path, config: dict[str, Any], python: str) -
     The interpreter at the path ``python`` computes them with the transformers library. If the library also gives the
     kind of each layer, the kinds are added to ``config``.
     """
-    with naming_file(pathlib.Path(python), "names and shapes of weights from this program"):
+    with naming_file(pathlib.Path(python), "output with names and shapes of weights"):
         seen = json.loads(_run(python, "look", str(folder.absolute())))
     if seen["layer_types"]:
         config["layer_types"] = seen["layer_types"]

@@ -334,7 +334,7 @@ class TestForecast:
         "python, message",
         [
             ("print('no program')\n", "{python} cannot be started: Exec format error"),
-            ("#!/bin/sh\n", "{python}: names and shapes of weights from this program expected: "),
+            ("#!/bin/sh\n", "{python}: output with names and shapes of weights expected: "),
             ("#!/bin/sh\necho no such module >&2; exit 1\n", "{python} cannot make the model: no such module"),
             ("#!/bin/sh\nkill -9 $$\n", "{python} cannot make the model: it printed nothing"),
         ],

@@ -69,8 +69,8 @@ def likelihood(logits_of: Logits, context: Sequence[int], continuation: Sequence
 def windows(tokens: Sequence[int], prefix: int, length: int) -> Iterator[tuple[list[int], list[int]]]:
     """Yield pairs of context and continuation for a rolling log-likelihood. Each token is in one continuation.
 
-    The first context is only the token ``prefix``. Later contexts are as long as possible: the model reads at most
-    ``length`` tokens of a pair (all except the last token).
+    The first context is only the token ``prefix``. In later pairs, context and continuation have ``length`` + 1
+    tokens together. The model reads all tokens of a pair except the last token.
     """
     if not tokens:
         return
