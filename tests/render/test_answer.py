@@ -147,5 +147,5 @@ def test_held_at_end(held: str, peak: int | None, expected: str) -> None:
     low = None if peak is None else peak * MIB
     of.peaks = {"rss": Peak(sampled=low, at_s=0.5, low=low)}
 
-    text = f"Still held at the end: {expected}; see code: report --peak --at end" if expected else ""
+    text = f"Still held at the end: {expected}; to see the code: nncf-tools report --peak --at end" if expected else ""
     assert write_held_at_end(of, MemoryUnit.MiB) == text
