@@ -364,8 +364,8 @@ def write_held_at_end(session: Session, unit: MemoryUnit) -> str:
     held = held_at_end(session) or 0
     if held < max(_HELD_LEAST, peak * _HELD_SHARE):
         return ""
-    text = f"Still held at the end: {brief_label(held, unit)} without imports, {held / peak * 100:.0f} % of the peak"
-    return f"{text}; to see the code: nncf-tools report --peak --at end"
+    text = f"Still held at the end: {brief_label(held, unit)} without imports, {held / peak * 100:.0f} % of peak"
+    return f"{text}; report --peak --at end shows the code"
 
 
 def hugetlb_text(session: Session) -> str:
