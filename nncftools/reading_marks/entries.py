@@ -8,8 +8,9 @@ operations that end because of the row. Sessions, limits and the live view use t
   during the call is inside the call.
 - A moment ends at the user's next mark with the same profiler, on the same thread and inside the same operation. Calls
   that the hook marks are inside the moment. Marks of another profiler are inside, too, if that profiler began to mark
-  later than the moment's profiler. If both rows come from lines that the command printed and have the same name, such
-  as two lines of a progress bar, the second row does not end the moment.
+  later than the moment's profiler.
+- A moment that began with a line of the command's output continues if the next mark is an output line with the same
+  name, such as the next line of a progress bar.
 """
 
 from __future__ import annotations
@@ -261,11 +262,8 @@ class Open:
     def __init__(self, entry: Entry, outer: Open | None, bound: Open | None) -> None:
         """``outer`` is the enclosing operation in the same process; None if there is no enclosing operation.
 
-        ``bound`` matters only for an operation without an end row. Such an operation ends at the next mark, at the
-        latest together with the operation ``bound``. ``bound`` is the innermost enclosing operation with an end row
-        that has the same profiler or is an automatically marked call. For an operation without a profiler, ``bound`` is
-        the innermost enclosing operation with an end row. If ``bound`` is None, the operation ends at the latest with
-        the process.
+        ``bound`` matters only for an operation without an end row. The operation ends at the next mark, or earlier:
+        when the operation ``bound`` ends. None: only the next mark or the end of the process ends the operation.
         """
         self.entry = entry
         self.outer = outer
@@ -273,8 +271,8 @@ class Open:
         self.number = 0
         """The number of operations that were opened before this operation."""
         self.moments: dict[Key, Open] = {}
-        """Open operations without an end row that end at the latest together with this operation: ``{(thread ID,
-        profiler): operation}``."""
+        """Open operations without an end row. Each operation ends at the next mark, or earlier: when this operation
+        ends. The format is ``{(thread ID, profiler): operation}``."""
 
     @property
     def is_moment(self) -> bool:
@@ -295,10 +293,10 @@ class _Thread:
 
     def __init__(self) -> None:
         self.stacked: dict[int, Open] = {}
-        """Open operations that each enclose all later rows of the thread."""
+        """Open operations. All later rows of the thread are inside these operations."""
         self.others: dict[int, Open] = {}
-        """Open operations that each enclose only later rows with the same context (contextvars), such as the same
-        asyncio task."""
+        """Open operations that belong to a context (contextvars), such as an asyncio task. Only rows of the same
+        context can be inside."""
         self.moments: dict[int, Open] = {}
 
     def every(self) -> Iterator[Open]:
@@ -323,8 +321,8 @@ class Nesting:
         """Open operations that have an end row: ``{(PID, op): operation}``. The begin row and the end row have the same
         ``op``, a number."""
         self._moments: dict[Number, dict[Key, Open]] = {}
-        """Open operations without an end row that end at the latest with the process: ``{PID: {(thread ID, profiler):
-        operation}}``."""
+        """Open operations without an end row. Only the next mark or the end of the process ends them. The format is
+        ``{PID: {(thread ID, profiler): operation}}``."""
         self._threads: dict[Number, dict[Number, _Thread]] = {}
         """The threads with open operations: ``{PID: {thread ID: thread}}``."""
         self._profilers: dict[Key, int] = {}
@@ -480,9 +478,11 @@ class Nesting:
 
 
 def _bound(operation: Open | None, entry: Entry) -> Open | None:
-    """Return the enclosing operation with which a new operation ends at the latest, if it has no end row.
+    """Return the innermost operation that has an end row and encloses a new operation; None if there is none.
 
-    None if the new operation can stay open until the end of the process.
+    A new operation without an end row ends at the latest together with the returned operation. Operations of other
+    profilers are skipped, except for calls that the hook (``sitecustomize.py`` in the program) marked. If the new
+    operation has no profiler, no operation is skipped.
     """
     for outer in () if operation is None else operation.outwards:
         is_own = entry.profiler is None or outer.entry.source == AUTO or outer.entry.profiler == entry.profiler

@@ -42,7 +42,8 @@ class _Scope:
     listed: int = 0
     """Number of operations with a mark of their own."""
     together: dict[str, Mark] = field(default_factory=dict)
-    """The marks of the other operations: ``{name: mark for all operations with this name}``."""
+    """Marks that several operations with the same name share: ``{name: mark}``. None of these operations has its own
+    mark."""
 
 
 @dataclass(eq=False, slots=True)
@@ -66,10 +67,10 @@ class _Frame:
 
     @property
     def bound(self) -> _Frame | None:
-        """The outer operation that limits a moment (an operation without an end row).
+        """The operation that limits a moment (an operation without an end row).
 
-        The moment ends at the latest when the outer operation ends. If None, the moment ends at the latest with the
-        process.
+        The moment ends at the next mark, or earlier: when this outer operation ends. If None, only the next mark or the
+        end of the process ends the moment.
         """
         return None if self.opened.bound is None else self.opened.bound.payload
 
@@ -131,9 +132,9 @@ def resolve(entries: Iterable[Entry], session: Session, log: Log | None = None) 
     marks = nested.marks(entries)
     if nested.counted:
         session.warnings.append(
-            f"{nested.counted:,} operations are not listed, but counted together by name. A list has at most "
-            f"{LIMITS.marks_of_operation:,} operations of a process inside an operation, and "
-            f"{LIMITS.marks_of_process:,} operations of a process"
+            f"{nested.counted:,} operations are counted together by name, instead of listed. The list has at most "
+            f"{LIMITS.marks_of_process:,} operations of each process, and at most {LIMITS.marks_of_operation:,} "
+            "directly inside the same operation"
         )
     return marks
 
@@ -185,10 +186,10 @@ class _NestedMarks:
         return marks
 
     def _name_outer(self, frames: Sequence[_Frame], by_depth: Sequence[int | None]) -> None:
-        """Set ``Mark.inside`` of each operation whose enclosing operation does not follow from the depths of the marks.
+        """Set ``Mark.inside`` (the ``op`` number of the enclosing operation) where depths suggest another operation.
 
-        ``Mark.inside`` is the ``op`` (number) of the enclosing operation. For each operation, ``by_depth`` has the
-        index in ``frames`` of the enclosing operation that follows from the depths; None if there is none.
+        For each operation, ``by_depth`` has the enclosing operation that the depths suggest: an index in ``frames``, or
+        None for no enclosing operation.
         """
         highest = max((frame.mark.op or 0 for frame in frames), default=0)
         for frame, place in zip(frames, by_depth, strict=True):
@@ -332,7 +333,10 @@ class _NestedMarks:
             mark.saved = row.saved or mark.saved
 
     def _count(self, frame: _Frame, end_s: float | None) -> None:
-        """Count an operation without a mark of its own in the mark that it shares with operations of the same name."""
+        """Add an operation to the mark that all operations with the same name share.
+
+        Skip an operation that has its own mark or was added before.
+        """
         if frame.is_listed or frame.is_counted:
             return
         frame.is_counted = True
@@ -359,10 +363,11 @@ class _NestedMarks:
         mark.end_s = max(mark.end_s or 0.0, end_s)
 
     def _finish(self, frame: _Frame) -> None:
-        """If an operation has no end row, end the operation together with the outer operation.
+        """Set the end and the ``error`` of an operation that no row of the log ended.
 
-        If the log has a begin row for the operation, the operation becomes unfinished. An operation in an asyncio task
-        is left unchanged, because the task may continue after the outer operation.
+        The operation ends together with the outer operation. If only the end row is missing, ``error`` becomes
+        "unfinished". If the log may have lost the end row, ``error`` becomes "end unknown". An operation in an asyncio
+        task gets no end, because the task may continue after the outer operation.
         """
         mark = frame.mark
         entry = frame.entry

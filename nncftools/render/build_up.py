@@ -56,9 +56,9 @@ _LEAST_NAME = 30
 _ALMOST_ALL = 0.99
 """A caller and its callee share a row if the callee holds at least this share of the caller's memory."""
 _LESS_CERTAIN = 0.2
-"""A callee gets its own row if the memory that certainly belongs to the callee is much smaller than the caller's: by
-more than this share of the caller's memory.
-"""
+"""``Node.certain`` is the memory that certainly belongs to a function and its calls, and ``Node.size`` is all memory. A
+callee gets its own row if ``certain`` of the callee is below ``certain`` of the caller by more than this share of the
+caller's ``size``."""
 
 
 class TreeRow(NamedTuple):

@@ -31,8 +31,9 @@ _NARROW_KIND = 0.008
 """Width of a bar that shows the kinds of memory, if only the moment of the reading is known. The width is a share of
 the run's duration."""
 _TOLERANCE = 0.05
-"""The kinds of memory were read at two moments. RSS between both may be lower than the smaller total by this share, or
-higher than the larger total by this share. Then the bar still reaches from one moment to the next."""
+"""A bar reaches from one reading of the kinds of memory to the next reading if RSS changed little between the readings.
+RSS between the readings may be below the smaller of the two totals, or above the larger total, by at most this
+share."""
 _KIND_NAME = 32
 _FILE_COLOURS = ("#E69F00", "#F0E442", "#D55E00", "#332288", "#56B4E9")
 

@@ -362,9 +362,10 @@ def _describe_change(comparison: Comparison, difference: Difference, unit: Memor
 
 
 _WHOLE = 1.05
-"""The text names the code that caused at least half of the peak's change. If the memory of this code changed by more
-than this multiple of the peak's change, the text says "all of it", otherwise "most of it". The limit is above 1 because
-sizes are estimates."""
+"""The text names the code that caused at least half of the peak's change. The text says "all of it" if the memory of
+this code changed by more than 1.05 times the peak's change: other code then changed in the opposite direction.
+Otherwise the text says "most of it". The limit is above 1 because a small excess may be an error of the estimated
+sizes."""
 
 
 def _describe_owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) -> str:

@@ -180,7 +180,7 @@ def make_table(
 def _write_spreads(row: NumberedOperation, unit: MemoryUnit) -> str:
     """Return the smallest, largest and median duration and peak of the repeated calls that a row combines.
 
-    If no duration and no peak is known, the text has only the longest duration.
+    If the calls were not recorded separately, return only the duration of the longest call.
     """
     texts = []
     for name, spread in row.operation.spreads.items():

@@ -341,8 +341,10 @@ def brief_hints(session: Session) -> list[str]:
 def _warn_of_short_memory(session: Session) -> Iterator[str]:
     dropped = dropped_files(session)
     if dropped:
-        effect = "read them again; on a larger machine the peak is higher"
-        yield f"the machine was short of memory: the kernel dropped {size_text(dropped)} of files and {effect}"
+        yield (
+            f"the machine was short of memory: the kernel dropped {size_text(dropped)} of cached files and had to read "
+            "the files again; on a machine with more memory the peak is higher"
+        )
 
 
 _HELD_LEAST = 64 << 20
@@ -362,8 +364,8 @@ def write_held_at_end(session: Session, unit: MemoryUnit) -> str:
     held = held_at_end(session) or 0
     if held < max(_HELD_LEAST, peak * _HELD_SHARE):
         return ""
-    text = f"Still held at the end: {brief_label(held, unit)} without imports, {held / peak * 100:.0f} % of the peak"
-    return f"{text}; see code: report --peak --at end"
+    text = f"Still held at the end: {brief_label(held, unit)} without imports, {held / peak * 100:.0f} % of peak"
+    return f"{text}; report --peak --at end shows the code"
 
 
 def hugetlb_text(session: Session) -> str:
@@ -501,9 +503,9 @@ _LAST_OPTION = re.compile(r"-[a-zA-Z]*[cm]")
 """After ``-c`` or ``-m``, all words of Python's command line belong to the program."""
 _ISOLATING_OPTION = re.compile(r"-[a-zA-Z]*([IES])")
 _APART = {
-    "user": "ran as another user, who cannot write the marks log: record as that user",
-    "root": "had another root folder, without the marks log: record inside it",
-    "clock": "ran in a time namespace, whose clock is not that of the recording: record inside it",
+    "user": "ran as another user, who cannot write the marks log: run nncf-tools as that user",
+    "root": "had another root folder, without the marks log: run nncf-tools inside that root folder",
+    "clock": "ran in a time namespace, whose clock is not that of the recording: run nncf-tools inside that namespace",
 }
 
 

@@ -304,7 +304,7 @@ def _describe_device(session: Session, device: Device, unit: MemoryUnit) -> str:
     rise = summary.device_rise(session, device.device)
     if rise is None:
         return text
-    return f"{text}; all programs together took at most {unit.label(rise[0])} more than at {seconds_text(rise[1])}"
+    return f"{text}; largest rise of all programs together since {seconds_text(rise[1])}: {unit.label(rise[0])}"
 
 
 def _describe_cpu(session: Session) -> str:

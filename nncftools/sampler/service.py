@@ -474,9 +474,9 @@ class Recording:
             target.send_signal([self._pid], number)
 
     def _deliver_outside_group(self, number: int) -> None:
-        """If the command has left our process group, pass a signal that the group has received on to the command.
+        """Forward a signal of our process group to the command, if the command has moved to another process group.
 
-        Without nncf-tools, the command would lead the group and would get the signal.
+        Without nncf-tools, the command would lead our group and would get the signal.
         """
         with suppress(OSError):
             has_left = os.getpgid(self._pid) != os.getpgrp()

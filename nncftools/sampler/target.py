@@ -1,4 +1,4 @@
-r"""Starts and reaps the measured command, or attaches to a process; passes signals on to the command.
+r"""Starts and reaps the measured command, or attaches to a process; forwards signals to the command.
 
 The sampler sleeps until the next deadline or until a signal arrives. The sampler is in the process group of the
 command, so a signal to the group (Ctrl-C, Ctrl-\, a hang-up, a scheduler's SIGUSR1) reaches the command directly. The
@@ -6,14 +6,14 @@ sampler does not ignore such signals, because the command would inherit an ignor
 signals with handlers that only note the signals, because exec resets a handler. A signal that was ignored from the
 start (nohup) stays ignored in all processes.
 
-The starter is the process of nncf-tools that started the sampler. ``SignalForwarder`` passes a signal on to the
+The starter is the process of nncf-tools that started the sampler. ``SignalForwarder`` forwards a signal to the
 command if only the starter received the signal: the signal was meant for the command. A SIGTERM that only the sampler
-received is passed on, too.
+received is forwarded, too.
 
 The kernel signals all processes of a group at once. So if the starter reports a signal that does not arrive in the
-sampler within a moment, the signal was sent to the starter alone. If a signal arrives only in the sampler, waiting does
-not help, because the starter may be stopped, or may be loading a library. So the sampler asks, and the starter reports
-all signals received before the answer.
+sampler within a moment, the signal was sent to the starter alone. The starter may report a signal very late, because
+the starter may be stopped, or may be loading a library. So if a signal arrives only in the sampler, the sampler asks
+the starter. Before the answer, the starter reports all signals that the starter has received.
 
 If a command has made a new process group, as ``timeout`` does, a signal to our group does not reach the command.
 Without nncf-tools the signal would reach the command, because the command would have led the group from the start.
@@ -130,8 +130,7 @@ def catch_all(handler: Callable[[int, FrameType | None], None]) -> None:
 
 SAME_WITHIN_S = 0.1
 """A signal to the process group arrives in the sampler and in the starter (the process that started the sampler) within
-this time. If two equal signals are closer together, each process may have received only a single signal.
-"""
+this time. Equal signals within this time count as a single signal, because the kernel may merge equal signals."""
 
 
 class _Arrival:

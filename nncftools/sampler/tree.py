@@ -101,8 +101,8 @@ class MemoryKinds:
     def take(self, status: bytes, rss: int, parents: int) -> None:
         """Parse the content of a status file. ``rss`` is RSS in pages.
 
-        If the process is a forked copy, ``parents`` is the anonymous memory of the parent, otherwise 0. The status file
-        of a zombie has no sizes. On a kernel before 4.5, no status file has sizes.
+        If the process was forked, ``parents`` is the anonymous memory of the parent, otherwise 0. The status file of a
+        zombie has no sizes. On a kernel before 4.5, no status file has sizes.
         """
         anon = find_size(status, b"\nRssAnon:")
         if anon is None:
@@ -120,8 +120,9 @@ class MemoryKinds:
     def own(self, rss: int, faults: int) -> int:
         """Return the bytes of anonymous memory that the process does not share with the parent, plus the page tables.
 
-        A forked copy owns the memory taken since the fork, and each page that was copied when the process wrote to the
-        page. Each copy is a page fault that does not increase RSS.
+        For a forked process, this is the memory taken since the fork, and the inherited pages to which the process has
+        written. The kernel copies such a page at the first write (copy-on-write): a page fault that does not increase
+        RSS.
         """
         self.is_new = False
         if not self.inherited:
@@ -203,9 +204,8 @@ class Process:
     sampled_from = 0
     """The index, counted from 1, of the first sample that contains memory of the process. 0 if there is none yet."""
     sampled_to = 0
-    """The index, counted from 1, of the last sample that contains memory of the process. 0 while the process still has
-    memory, and if no sample contains memory of the process.
-    """
+    """Set when the process no longer has memory: the index, counted from 1, of the last sample that contains memory of
+    the process. Otherwise 0."""
     rss = 0
     """RSS at the last sample, in pages. ``peak_rss`` is the highest RSS of all samples, in pages."""
     peak_rss = 0
@@ -267,9 +267,8 @@ class Process:
         self.data: list[bytes | None] = [None] * len(files)
         """The content of each file in ``files`` at the last reading. An unchanged file is not parsed again."""
         self.parts: list[tuple[int, ...] | None] = [None] * len(files)
-        """For each file in ``files``, the numbers of this process that the method ``take`` of a probe returned, such as
-        RSS in pages. None if the file is not readable.
-        """
+        """For each file in ``files``, the values that a probe parsed from the file, such as RSS in pages. None if the
+        file is not readable."""
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             self.started_ticks = _parse_start(self.read(STAT))

@@ -600,8 +600,9 @@ class Mark(msgspec.Struct, kw_only=True):
     op: Whole | None = None
     """ID of the operation. Null if no other operation has this ID in the field ``inside``."""
     inside: Whole | None = None
-    """The ``op`` of the enclosing operation. If null, the enclosing operation has a ``depth`` smaller by 1, and began
-    last among the operations that were still running, preferably in the same process."""
+    """The ``op`` of the enclosing operation. Null: ``depth`` tells the enclosing operation. Among the operations that
+    were still running and have a ``depth`` smaller by 1, the operation that began last is the enclosing operation.
+    Operations of the same process have priority."""
     pid: Pid | None = None
     """PID of the process that ran the operation; null if the mark comes from outside the command."""
     source: str = ""

@@ -58,7 +58,7 @@ class Span(TypedDict):
 
 
 class FilesRead(TypedDict):
-    """Files that were open for reading while processes read many bytes. The session has the files of all such lines."""
+    """A line of the journal about files that were open for reading while processes read many bytes."""
 
     files: list[tuple[str, Whole]]
     """Pairs of the path and the size of the file in bytes."""

@@ -85,9 +85,10 @@ class Samples(Mapping[str, "array[float]"]):
         return column
 
     def check(self, warnings: list[str]) -> None:
-        """Check the columns that were not loaded from a session file; from now on, add warnings to ``warnings``.
+        """Check the parsed columns; from now on, add warnings to ``warnings``.
 
-        Raises SessionFileError for the first invalid column.
+        Columns that are still JSON (of a loaded session file) are checked on first use. Raises SessionFileError for the
+        first invalid column.
         """
         self._warnings = warnings
         for name, column in self._columns.items():
@@ -318,8 +319,8 @@ def select_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[i
 def find_rising_rows(times: Sequence[float]) -> Sequence[int]:
     """Return the indexes of the rows to keep so that times rise.
 
-    If times are out of order, either all rows are dropped that have a later time somewhere before them, or all rows
-    that have an earlier time somewhere after them. The smaller set is dropped.
+    If times are out of order, there are two ways: drop each row that follows a later time, or drop each row that
+    precedes an earlier time. The way that keeps more rows is taken.
     """
     if all(map(le, times, times[1:])):
         return range(len(times))

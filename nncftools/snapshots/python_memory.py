@@ -284,6 +284,7 @@ class PythonMemory:
                     if known.local_bytes:
                         first = offset + locals_offset
                         variables = hash(block[first : first + known.local_bytes])
+                    # Code that waits for an import needs no version: the same import statement imports only once.
                     if words[names] and not is_import:  # a comprehension in a module has variables in both
                         variables += self._version_of(words[names])
                     is_import = known.is_import
@@ -293,10 +294,10 @@ class PythonMemory:
         raise UnreadableError
 
     def _version_of(self, names: int) -> int:
-        """Return a number that changes when a module or class sets a variable.
+        """Return a number that changes when the code of a module or class sets a variable.
 
-        The number is the version of the dictionary ``names`` or a digest of the dictionary. An import statement needs
-        no number, because the statement imports the module only once.
+        ``names`` is the address of the dictionary with the variables. Before Python 3.13 the number is the version of
+        the dictionary, later a hash of the content.
         """
         if self.version < _WITHOUT_VERSIONS:
             return self._word(names + _VERSION)

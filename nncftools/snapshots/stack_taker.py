@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     """
     Change = tuple[int, int | None, int, int]
     """A change of a thread's stack: the time of the reading in nanoseconds; the index of the new stack in the log, or
-    None for no stack; how many outer frames are in the same call as before; how many outer frames are unchanged.
-    """
+    None if there is no stack; the number of outer frames that are still in the same call; the number of outer frames
+    that are also at the same instruction with the same variables."""
 
 _MOST_HELD = 50_000
 """The helper keeps at most this many frames in memory."""
@@ -118,9 +118,9 @@ _MOST_CALLS = 100
 class Calls:
     """Finds which calls of a thread continue from one reading to the next reading.
 
-    A frame is in the same call if the caller is at the same instruction and has the same variables. In a loop, some
-    variables of the caller usually change. If no variable changes, a loop is recognised when the caller repeats an
-    earlier call after a different call.
+    A frame is in the same call if the caller is at the same instruction and has the same variables. A caller that runs
+    a loop makes new calls. Usually some variables of the caller change in a loop. If no variable changes, the order of
+    the calls shows the loop: the caller calls A, then B, then A again.
     """
 
     def __init__(self) -> None:
@@ -163,8 +163,7 @@ _GAP_NS = 1 * _S
 """If two readings are further apart than this, the stack in between is unknown."""
 _EARLY = 0.5
 """Stacks are read when memory has risen by this fraction of ``Pace.step`` (the growth after which stacks are due). The
-reason is that the time between polls varies by half.
-"""
+fraction is below 1 because the time between two polls is 0.5 to 1.5 times the mean time."""
 _READINGS = 200
 """A line of the log has at most about this many readings."""
 _TRIES = 3

@@ -132,8 +132,8 @@ def test_sufficient(fields: dict[str, Any], expected: str) -> None:
     [
         ("63M", 300, ""),
         ("64M", 321, ""),
-        ("64M", 320, "64 MiB without imports, 20 % of the peak"),
-        ("300M", 300, "300 MiB without imports, 100 % of the peak"),
+        ("64M", 320, "64 MiB without imports, 20 % of peak"),
+        ("300M", 300, "300 MiB without imports, 100 % of peak"),
         ("300M", None, ""),
     ],
 )
@@ -147,5 +147,5 @@ def test_held_at_end(held: str, peak: int | None, expected: str) -> None:
     low = None if peak is None else peak * MIB
     of.peaks = {"rss": Peak(sampled=low, at_s=0.5, low=low)}
 
-    text = f"Still held at the end: {expected}; see code: report --peak --at end" if expected else ""
+    text = f"Still held at the end: {expected}; report --peak --at end shows the code" if expected else ""
     assert write_held_at_end(of, MemoryUnit.MiB) == text

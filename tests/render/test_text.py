@@ -136,8 +136,8 @@ def test_short_of_memory(view: dict[str, bool], dropped_mib: int, stall_s: float
     """Where memory was short and pages were read again, one line says that the peak is higher on a larger machine."""
     text = printed(session(totals={"refaults": dropped_mib * MIB, "memory_stall": stall_s}), metrics=("rss",), **view)
     line = (
-        "the machine was short of memory: the kernel dropped 3.0 GiB of files and read them again; on a larger "
-        "machine the peak is higher"
+        "the machine was short of memory: the kernel dropped 3.0 GiB of cached files and had to read the files again; "
+        "on a machine with more memory the peak is higher"
     )
 
     assert (line in " ".join(text.split())) == is_said
