@@ -225,7 +225,7 @@ def open_file(path: pathlib.Path, problem: str = "a file expected", *, may_wait:
 
 
 class _Fifo(io.FileIO):
-    """A FIFO. Waits up to 3 s for a writer, and after that for data without a time limit."""
+    """A FIFO. Reading waits for a writer, at most 3 s. As soon as a writer has opened the FIFO, there is no limit."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)

@@ -335,7 +335,7 @@ _BY_NAME = {figure.name: figure for figure in (MODEL_SIZE, *FIGURES)}
 _SHAPE = re.compile(r"\s*([^<>=≤≥]*[^<>=≤≥\s])\s*(<=?|≤)\s*([^<>=≤≥\s][^<>=≤≥]*)")
 _FRACTION = re.compile(r"([0-9]*\.?[0-9]+)\s*(%?)", re.ASCII)
 _OWN_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*Gb", re.ASCII)
-"""Matches a model size in ``Gb``. The size column of the files uses ``Gb`` for GiB, and a bound can do the same."""
+"""Matches a model size such as ``3.5 Gb``. Upstream's tables and the user's bounds may have Gb in place of GiB."""
 _TOLERANCE = 1e-9
 """The tolerance for computed values: a computed 0.05 is rarely exactly 0.05."""
 

@@ -46,7 +46,8 @@ LOST = "lost"
 class Entry(msgspec.Struct, kw_only=True):
     """A row of a marks log or sidecar; docs/operations.md defines the keys.
 
-    A row is a whole operation, the begin or end of an operation, or a moment (an operation that ends at the next mark).
+    A row is a whole operation, the begin of an operation, the end of an operation, or a mark with a name and one time.
+    With the last kind, the operation ends at the next mark.
     """
 
     name: str = ""

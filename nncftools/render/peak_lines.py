@@ -41,7 +41,7 @@ _MOST_HOLDERS = 4
 _IF_NAMED = {"anon", "file", "shmem", "swap", "system"}
 """Metrics whose peaks are shown only if the user names them: parts of RSS, and memory of the whole machine."""
 _PYTHON = "python"
-"""Name of Python's own package. The lists of packages that held the memory at the peak leave this package out."""
+"""The package name of Python and its standard library. A list of packages by memory does not contain this name."""
 _NEAR = 0.5
 """RSS is near a limit if the peak is above this share of the limit."""
 

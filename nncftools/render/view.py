@@ -88,7 +88,7 @@ def command_text(session: Session) -> str:
 
 
 def write_title(session: Session, view: View, length: int) -> str:
-    """Return the view's title, or else the command, shortened to ``length`` characters."""
+    """Return the view's title; if there is none, the command. Both are shortened to ``length`` characters."""
     return shortened(printable(view.title) or command_text(session), length)
 
 

@@ -120,9 +120,9 @@ class MemoryKinds:
     def own(self, rss: int, faults: int) -> int:
         """Return the bytes of anonymous memory that the process does not share with the parent, plus the page tables.
 
-        For a forked process, this is the memory taken since the fork, and the inherited pages to which the process has
-        written. The kernel copies such a page at the first write (copy-on-write): a page fault that does not increase
-        RSS.
+        For a forked process, this is the memory taken since the fork, plus the inherited pages to which the process has
+        written. The kernel copies an inherited page at the first write (copy-on-write). This copy is a page fault that
+        does not increase RSS, so such ``faults`` count as copied pages.
         """
         self.is_new = False
         if not self.inherited:

@@ -35,7 +35,7 @@ def load(path: str | os.PathLike[str]) -> SessionData:
 
 
 def load_from(file: BinaryIO, path: pathlib.Path) -> SessionData:
-    """Load a session or a journal from an open file; messages name the file ``path``. Raises SessionFileError."""
+    """Load a session or a journal from an open file. Raises SessionFileError; the message contains ``path``."""
     data = intake.content(file, path)
     origin = str(path)
     if data.startswith(intake.UTF_16_MARKS):

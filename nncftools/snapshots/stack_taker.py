@@ -207,7 +207,7 @@ class Timeline:
 
     @property
     def has_several_workers(self) -> bool:
-        """Whether several threads run Python and are not waiting."""
+        """Whether at least two threads were running Python code, and not waiting, at the latest reading."""
         return sum([thread.is_working for thread in self._threads.values()]) > 1
 
     def _begin(self, t_ns: int) -> None:
