@@ -6,7 +6,7 @@ two loops that does more than flatten a list. A line is dense if it has more tha
 not count. A call with more than four positional arguments must name them.
 
 The prose of a file is its docstrings, its comments, and its strings of four words or more. A stand-in is a word in
-place of a noun.
+place of a noun. A fragment is a text that begins with a preposition, or with "The same".
 """
 
 from __future__ import annotations
@@ -112,16 +112,22 @@ def count_words(text: str) -> tuple[int, int]:
     return len(re.findall(r"[a-z']+", text.lower())), stand_ins
 
 
+def fragments(source: str, tree: ast.Module) -> list[str]:
+    """Return the texts that begin like a part of a sentence."""
+    return [text for text in prose_of(source, tree) if re.match(r"\s*(Of|The same|By|For)\b", text)]
+
+
 def findings_in(path: Path) -> dict[str, list[str]]:
-    """Return the places in a file that are hard to read, as ``FILE:LINE``, by kind."""
+    """Return what is hard to read in a file, as ``FILE:LINE`` or ``FILE:TEXT``, by kind."""
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
-    lines_of = {
+    places_of: dict[str, list[int] | list[str]] = {
         "squeezed": squeezed_lines(tree),
         "dense": dense_lines(source, tree),
         "positional": positional_calls(tree),
+        "fragment": fragments(source, tree),
     }
-    return {kind: [f"{path}:{line}" for line in lines] for kind, lines in lines_of.items()}
+    return {kind: [f"{path}:{place}" for place in places] for kind, places in places_of.items()}
 
 
 def words_in(path: Path) -> tuple[int, int]:

@@ -49,7 +49,7 @@ LONGER = {
 SMALLEST = 300
 MOST_SMALL = 16
 MOST_WITH_ONE_IMPORTER = 37
-MOST_FINDINGS = {"squeezed": 1, "dense": 0, "positional": 0}
+MOST_FINDINGS = {"squeezed": 1, "dense": 0, "positional": 0, "fragment": 0}
 """By kind: the most places that are hard to read (tests/legible.py)."""
 MOST_STAND_INS = 7
 """Words in place of a noun, of 1,000 words of docstrings, comments and messages."""

@@ -225,7 +225,7 @@ class Run:
     same name is ``NAME (2)``.
     """
     calls: Mapping[str, Operation] = field(default_factory=dict)
-    """The same operations as in ``operations``, by the same names, but without measured values."""
+    """Operations with the names of ``operations``, but without the measured values."""
     every: Mapping[str, Operation] = field(default_factory=dict)
     """All operations, also inner operations, with their measured values, in the order of their starts: ``{name:
     operation}``. Empty if not needed. Gates (limits that the user sets) on operations need the values.

@@ -196,7 +196,7 @@ def failed_in_order(runs: Iterable[RankRun]) -> list[RankRun]:
 
 
 def largest_rank(runs: Iterable[RankRun]) -> RankRun | None:
-    """Of the ranks of a job, return the rank with the highest RSS peak; None if no peak is known."""
+    """Return the rank of a job whose RSS peak is the highest of all ranks; None if no peak is known."""
     largest = None
     size = -1
     for run in runs:

@@ -250,19 +250,19 @@ class QEffMemoryProfiler:
     cpu_usage = _Values()
     """CPU usage at each sample, over the last 0.2 s, in percent of all cores (0 to 100)."""
     disk_read_bytes = _Values()
-    """For each sample, MB (not bytes) that system calls have read since the first recording began. Reads from the page
+    """MB (not bytes) that system calls have read since the first recording began, for each sample. Reads from the page
     cache and from pipes count.
     """
     disk_write_bytes = _Values()
-    """For each sample, MB (not bytes) that system calls have written since the first recording began."""
+    """MB (not bytes) that system calls have written since the first recording began, for each sample."""
     disk_read_rate = _Values()
-    """For each sample, MB/s read by system calls since the previous sample."""
+    """MB/s read by system calls since the previous sample, for each sample."""
     disk_write_rate = _Values()
-    """For each sample, MB/s written by system calls since the previous sample."""
+    """MB/s written by system calls since the previous sample, for each sample."""
     storage_read_mb = _Values()
-    """For each sample, MB read from storage since the first recording began."""
+    """MB read from storage since the first recording began, for each sample."""
     storage_write_mb = _Values()
-    """For each sample, MB written to storage since the first recording began."""
+    """MB written to storage since the first recording began, for each sample."""
 
     def get_synchronized_data(self) -> dict[str, list[float]]:
         """Return a dict of lists with a value per sample; an empty dict if nothing was recorded.

@@ -209,8 +209,7 @@ class LogTable:
         self.taken = 0
         """Number of rows that were added, counted before merging."""
         self._numbers = array("d")
-        """For each row in the table: the index among all added rows, from 0. Merging removes rows, but keeps these
-        indices."""
+        """The index of each row among all added rows, from 0. Merging removes rows, but keeps these indices."""
         self.bucket = 1
         """Number of added rows per bucket (a group of neighbouring rows); 1 if no rows were merged."""
         self._merged = 0

@@ -91,7 +91,7 @@ class _RequiredOfStart(TypedDict):
     utc: str
     """Date and time in ISO 8601, with the time zone."""
     monotonic_ns: int
-    """The same time as ``utc``, in nanoseconds on CLOCK_MONOTONIC."""
+    """The time of ``utc`` in nanoseconds on CLOCK_MONOTONIC."""
     pid: int
     """The PID of the command."""
 

@@ -267,8 +267,9 @@ class Process:
         self.data: list[bytes | None] = [None] * len(files)
         """The content of each file in ``files`` at the last reading. An unchanged file is not parsed again."""
         self.parts: list[tuple[int, ...] | None] = [None] * len(files)
-        """For each file in ``files``, the values that a probe parsed from the file, such as RSS in pages. None if the
-        file is not readable."""
+        """The values that a probe parsed from each file in ``files``, such as RSS in pages. None if the file is not
+        readable.
+        """
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             self.started_ticks = _parse_start(self.read(STAT))

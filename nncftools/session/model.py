@@ -42,13 +42,15 @@ class ThreadStacks(msgspec.Struct, frozen=True, array_like=True):
     IDs."""
     time_s: list[Seconds]
     stacks: list[Size | None]
-    """For each time in ``time_s``, the thread's new stack: an index in ``Snapshots.stacks``, or null for no stack."""
+    """The thread's new stack at each time in ``time_s``: an index in ``Snapshots.stacks``, or null for no stack."""
     same: list[Size] = []
-    """For each time in ``time_s``, the number of outer frames that are in the same call as at the previous reading.
-    Readings without a change of the stack are not listed."""
+    """The number of outer frames that are in the same call as at the previous reading, for each time in ``time_s``.
+    Readings without a change of the stack are not listed.
+    """
     still: list[Size] = []
-    """For each time in ``time_s``, the number of outer frames that are unchanged since the previous reading: same call,
-    same instruction and same variables. Empty in older recordings."""
+    """The number of outer frames with the same call, the same instruction and the same variables as at the previous
+    reading, for each time in ``time_s``. Empty in older recordings.
+    """
 
 
 class StackWindow(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,8 +112,9 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     shared: list[Whole] = []
     """The part of ``rss`` in pages of files and of shared memory. Empty in older recordings."""
     apart_s: list[Duration] = []
-    """For each time in ``time_s``, the longest gap between two RSS readings since the previous time. The time of a rise
-    is not known more precisely."""
+    """The longest gap between two RSS readings since the previous time, for each time in ``time_s``. The time of a rise
+    is not known more precisely.
+    """
     faults: list[PageFaults] = []
     ranges: list[RangeChange] = []
     """Changes of address ranges; only read after large changes of RSS."""

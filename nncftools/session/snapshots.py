@@ -70,7 +70,7 @@ class WatchedProcess(IntroducedProcess, total=False):
 
 class _SharedPoints(TypedDict, total=False):
     shared: list[Whole]
-    """For each time: the bytes of ``rss`` that are pages of files and of shared memory. Older logs lack this key."""
+    """The bytes of ``rss`` that are pages of files and of shared memory, for each time. Older logs lack this key."""
 
 
 class RssPoints(_SharedPoints):
@@ -83,7 +83,7 @@ class RssPoints(_SharedPoints):
     t_ns: list[Whole]
     rss: list[Whole]
     apart_ns: list[Whole]
-    """For each time in ``t_ns``: the longest gap between two readings since the previous time in ``t_ns``."""
+    """The longest gap between two readings since the previous time, for each time in ``t_ns``."""
 
 
 class Faults(TypedDict):
@@ -136,9 +136,10 @@ class Mappings(TypedDict):
     t_ns: Whole
     total: Whole
     processes: list[tuple[Whole, list[tuple[str, str, list[Whole]]]]]
-    """For each process: its number in this log (not the PID), and the groups of its mappings. A group is ``(kind, path
-    of the file, sizes)``; the path is empty if the group is not a single file. The sizes in bytes are: RSS, shared
-    clean, shared dirty, private clean, private dirty, anonymous."""
+    """The number of each process in this log (not the PID), and the groups of the process's mappings. A group is
+    ``(kind, path of the file, sizes)``; the path is empty if the group is not a single file. The sizes in bytes are:
+    RSS, shared clean, shared dirty, private clean, private dirty, anonymous.
+    """
 
 
 class Problem(TypedDict):

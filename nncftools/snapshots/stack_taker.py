@@ -125,8 +125,8 @@ class Calls:
 
     def __init__(self) -> None:
         self._past: list[list[int]] = []
-        """For each frame, the outermost first: a list of the calls that readings have seen this frame make, as hash
-        values.
+        """The calls that readings have seen each frame make, as hash values: a list for each frame, the outermost frame
+        first.
         """
 
     def follow(self, now: RawStack, before: RawStack, equal: int) -> tuple[int, bool]:

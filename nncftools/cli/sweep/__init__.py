@@ -36,7 +36,7 @@ class SweepOptions:
     only: Annotated[Texts, option("--only NAME", RUN, "Only this configuration and the baseline; repeatable.")] = None
     kind: Annotated[
         File,
-        option("--kind FILE", READ, "For another kind of model: Python file with functions calibration() and score()."),
+        option("--kind FILE", READ, "Python file with functions calibration() and score(), for other kinds of models."),
     ] = None
     max_memory: Annotated[
         int | None, option("--max-memory SIZE", RUN, "Memory limit for each configuration.", parser=bytes_from)
