@@ -162,7 +162,7 @@ def _measure_table(table: Table) -> float:
 
 
 def _list_notes(table: Table) -> list[str]:
-    notes = [table.note] if table.note else []
+    notes = table.note.split(". ") if table.note else []
     return [f"… {table.more}", *notes] if table.more else notes
 
 
