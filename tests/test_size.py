@@ -30,7 +30,7 @@ MOST_NODES = {
     "live": 11_539,
     "marks": 7_806,
     "reading_marks": 6_948,
-    "render": 37_921,
+    "render": 37_923,
     "sampler": 21_680,
     "session": 11_446,
     "snapshots": 10_006,
