@@ -252,16 +252,14 @@ class TreeReader:
         self._execs = held.execs
         self._lines = sorted(held.lines, key=lambda line: line["to_s"])
         self._table = ProcessTable(session.processes)
-        limits = {process.id: process.high_water_limit for process in session.processes}
-        self._sizes: dict[int, list[tuple[float, int, float]]] = {}
+        self._sizes: dict[int, list[tuple[float, int, int | None]]] = {}
         """The samples of each process: ``{process number: [(seconds, RSS, highest minus lowest RSS since the previous
-        sample)]}``. RSS is in bytes."""
+        sample)]}``. RSS is in bytes. The difference is None if the process ended, and may have grown before the end.
+        """
         for line in self._lines:
             for number, *sizes in line["rss"] or ():
-                change = float(max(sizes) - min(sizes))
-                if sizes[0] == 0 and len(sizes) > 1:  # the process ended after the previous sample, and may have grown
-                    change = limits.get(number) or inf
-                size = line["to_s"], sizes[0], change
+                has_ended = sizes[0] == 0 and len(sizes) > 1
+                size = line["to_s"], sizes[0], None if has_ended else max(sizes) - min(sizes)
                 self._sizes.setdefault(number, []).append(size)
         changes: list[tuple[float, bool, Process]] = []
         for process in session.processes:
@@ -351,14 +349,16 @@ class TreeReader:
         for other in others:
             sizes = self._sizes.get(other.id, [])
             place = bisect_left(sizes, (at_s,))
+            change: int | None = 0
             sampled_s = sizes[place][0] if place < len(sizes) else None
             if line is not None and line["to_s"] == sampled_s:
-                held += sizes[place][1]
-                changes += sizes[place][2]
+                _, size, change = sizes[place]
+                held += size
             elif place:
                 held += sizes[place - 1][1]
             elif not sizes:  # the process ended before a sample could read the memory
-                changes += other.high_water_limit or inf
+                change = None
+            changes += (other.high_water_limit or inf) if change is None else change
         is_triggered = line is not None and line["from_s"] <= at_s and line["to_s"] <= at_s + _LATE_S
         return held, changes if is_triggered or not others else None
 
