@@ -518,8 +518,7 @@ def describe_many(judged: Sequence[Judged], unit: MemoryUnit) -> tuple[str, Tabl
     text = f"{names[best]} has the lowest {label} of {len(runs)} runs"
     if best:
         text += f". Compared with {names[0]}: {answer(comparisons[best - 1], unit)}"
-    note = ". ".join(filter(None, notes))
-    return text, Table(columns=columns, rows=rows, note=note)
+    return text, Table(columns=columns, rows=rows, notes=notes)
 
 
 def _make_change_cell(difference: Difference | None) -> Cell:

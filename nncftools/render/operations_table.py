@@ -172,7 +172,7 @@ def make_table(
         columns=[column for column, _ in columns],
         rows=table_rows,
         more=more,
-        note=". ".join(filter(None, sentences)),
+        notes=sentences,
         lines=[_write_spreads(row, view.unit) for row in repeated],
     )
 

@@ -162,8 +162,8 @@ def _measure_table(table: Table) -> float:
 
 
 def _list_notes(table: Table) -> list[str]:
-    notes = table.note.split(". ") if table.note else []
-    return [f"… {table.more}", *notes] if table.more else notes
+    more = f"… {table.more}" if table.more else ""
+    return list(filter(None, [more, *table.notes]))
 
 
 def _draw_table(axes: Axes, table: Table, ruler: Ruler) -> None:

@@ -126,10 +126,15 @@ class Table:
     rows: Sequence[Row]
     more: str = ""
     """A text about rows that were left out."""
-    note: str = ""
-    """An explanation of the words and signs in the cells."""
+    notes: Sequence[str] = ()
+    """Explanations of the words and signs in the cells. Outputs leave out empty texts."""
     lines: Sequence[str] = ()
     """Further texts about single rows."""
+
+    @property
+    def note(self) -> str:
+        """All ``notes`` as one text."""
+        return ". ".join(filter(None, self.notes))
 
     def of(self, output: Output) -> Table:
         """Return the table with only the rows that appear in this output."""
