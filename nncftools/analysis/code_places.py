@@ -240,7 +240,7 @@ def _passes_on(frame: Frame, *, is_innermost: bool) -> bool:
 
 
 def shared_depth(*stacks: Sequence[Hashable]) -> int:
-    """Return the number of outer frames that all stacks share.
+    """Return the number of outer frames that all stacks share, or of first characters that all texts share.
 
     To ignore line numbers, pass ``frame.code`` for each frame.
     """

@@ -10,7 +10,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -24,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nncftools.analysis import summary
+from nncftools.analysis.code_places import shared_depth
 from nncftools.analysis.peaks import RATE_WINDOW_S
 from nncftools.live import figures
 from nncftools.live.figures import Machine, ViewSettings, choose_metrics
@@ -387,11 +387,12 @@ def short_commands(commands: Iterable[Sequence[str]]) -> list[str]:
     alike = defaultdict[str, list[str]](list)
     for text in texts:
         alike[text[:_LONG]].append(text)
+    shared = {}
+    for start, others in alike.items():
+        shared[start] = shared_depth(*others) if len(set(others)) > 1 else 0
     for number, text in enumerate(texts):
-        others = alike[text[:_LONG]]
-        letters = zip(min(others), max(others), strict=False)
-        common = len([*takewhile(lambda pair: pair[0] == pair[1], letters)])
-        if len(set(others)) > 1 and common >= _LONG:
+        common = shared[text[:_LONG]]
+        if common >= _LONG:
             texts[number] = f"{text[:_HEAD]}…{text[common - _CONTEXT :]}"
     return texts
 
