@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 BEGAN, READ, MARKED, GONE = "srmg"
 BEGIN, END, MOMENT = "begin", "end", "moment"
+ENDED = FileNotFoundError, ProcessLookupError
+"""What a file of a process in /proc raises if the process has ended."""
 _STATM = 128
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -84,11 +86,11 @@ def resident(pid: int) -> int:
     """Return the RSS of a process, 0 if it has ended."""
     try:
         descriptor = os.open(f"/proc/{pid}/statm", os.O_RDONLY)
-    except (FileNotFoundError, ProcessLookupError):
+    except ENDED:
         return 0
     try:
         return int(os.read(descriptor, _STATM).split()[1]) * _PAGE
-    except ProcessLookupError:
+    except ENDED:
         return 0
     finally:
         os.close(descriptor)

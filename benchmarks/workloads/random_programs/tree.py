@@ -7,7 +7,7 @@ import mmap
 import os
 import struct
 
-from benchmarks.workloads.random_programs.notes import resident
+from benchmarks.workloads.random_programs.notes import ENDED, resident
 
 _KCMP = {"x86_64": 312, "aarch64": 272, "riscv64": 272}
 """System call numbers of kcmp(2), by machine."""
@@ -53,7 +53,7 @@ def _add(found: dict[int, int], pid: int, parent: int | None) -> None:
     found[pid] = resident(pid)
     try:
         threads = os.listdir(f"/proc/{pid}/task")
-    except FileNotFoundError:
+    except ENDED:
         return
     for thread in threads:
         for child in _children(f"/proc/{pid}/task/{thread}/children"):
@@ -64,7 +64,7 @@ def _children(path: str) -> list[int]:
     try:
         with open(path, "rb") as file:
             return [int(pid) for pid in file.read().split()]
-    except (FileNotFoundError, ProcessLookupError):
+    except ENDED:
         return []
 
 
