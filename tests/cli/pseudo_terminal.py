@@ -159,7 +159,7 @@ class PseudoTerminal:
 
 
 class _Screen(pyte.Screen):
-    """A screen that keeps lines that scroll off the top."""
+    """A screen that keeps lines that scroll off the top, and ignores wrong commands, as real terminals do."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self.gone: list[str] = []
@@ -169,6 +169,11 @@ class _Screen(pyte.Screen):
         if self.cursor.y == self.lines - 1:
             self.gone.append("".join(self.buffer[0][column].data for column in range(self.columns)).rstrip())
         super().index()
+
+    def erase_in_line(self, how: int = 0, *rest: int, private: bool = False) -> None:
+        """Ignore what SIGKILL left of a command: the K of the shell's "Killed" completes it."""
+        if how <= 2 and not rest:
+            super().erase_in_line(how, private)
 
 
 def _shows(text: str, sight: Sight) -> bool:
