@@ -24,7 +24,7 @@ _BURNER = _ROOT / "tests" / "burners" / "device.py"
 _GIB = 1 << 30
 _STEPS = ("Model Loading:2.5:0.5", "Quantization:4:14:31", "Weight Compression:3:22:46", "Saving:2:6")
 _TICKS = os.sysconf("SC_CLK_TCK")
-_LABEL = b"sampler/__main__.py\0devices"
+_LABEL = b"helper_process.py\0devices"
 
 
 def stand_in(folder: pathlib.Path, processes: int = 20) -> dict[str, str]:

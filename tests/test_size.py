@@ -19,25 +19,25 @@ from tests.test_layers import name_of, needed
 ROOT = Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
-    "ground floor": 7_827,
+    "ground floor": 7_968,
     "analysis": 31_714,
     "api": 6_296,
-    "cli": 44_058,
+    "cli": 44_046,
     "compression": 13_137,
     "importers": 4_021,
     "journal": 2_087,
     "limits": 6_043,
-    "live": 11_539,
+    "live": 11_527,
     "marks": 7_806,
-    "reading_marks": 6_948,
-    "render": 37_923,
-    "sampler": 21_680,
+    "reading_marks": 6_941,
+    "render": 37_922,
+    "sampler": 21_585,
     "session": 11_446,
-    "snapshots": 10_006,
+    "snapshots": 9_929,
     "testing": 3_056,
 }
 """By room: the most nodes that it may have."""
-MOST_FILES = 166
+MOST_FILES = 165
 LONGEST = 2_600
 LONGER = {
     "analysis.ranks": "merges the sessions of a job; its times, figures and names of ranks belong together",

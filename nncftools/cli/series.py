@@ -46,9 +46,8 @@ _ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 _POLL_S = 0.1
 _GRACE_S = 2.0
 """How long a run may continue after SIGTERM, before SIGKILL is sent."""
-_PACKAGE = pathlib.Path(__file__).parents[1]
-_HELPERS = {str(_PACKAGE / folder / "__main__.py") for folder in ("sampler", "snapshots")}
-"""The command line of each of our helper processes contains one of these paths."""
+_HELPER_PROCESS = str(pathlib.Path(__file__).parents[1] / "helper_process.py")
+"""The command line of each of our helper processes contains this path."""
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?!:\s*$).*")
 _TAIL = 1 << 16
 AGAIN = "-again"
@@ -345,7 +344,7 @@ def _send(number: int) -> None:
     with contextlib.suppress(OSError):  # a process that may open nothing cannot list its descendants
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if _HELPERS.isdisjoint(process.cmdline()):
+                if _HELPER_PROCESS not in process.cmdline():
                     process.send_signal(number)
 
 

@@ -29,7 +29,7 @@ from nncftools.sampler.link import StarterLink
 from nncftools.sampler.probes import explain_missing, list_references, load_probe
 from nncftools.sampler.probes.machine import Devices
 from nncftools.sampler.target import CAUGHT, ENDING, OF_FAULTS, catch_all, wait_readable
-from nncftools.sampler.tree import DETACHED_ARGUMENT, find_size, read_small_file
+from nncftools.sampler.tree import DETACHED_ARGUMENT, HELPER_PROCESS, find_size, read_small_file
 
 PROC = "/proc"
 _SOURCE_VARIABLE = "_NNCF_TOOLS_SOURCE"
@@ -37,7 +37,6 @@ _SOURCE_VARIABLE = "_NNCF_TOOLS_SOURCE"
 _FEWEST_DESCRIPTORS = 24
 """The number of free file descriptors that a recording with a live view needs. Without a live view, half are enough."""
 _USUAL_DESCRIPTORS = 256
-_MAIN = pathlib.Path(__file__).parent / "__main__.py"
 Relays = Sequence[tuple[int, int]]
 """Pairs ``(source, sink)`` of file descriptors. This process copies the command's output from the source to the sink.
 """
@@ -132,7 +131,7 @@ class DeviceReader:
             return []
         plan = self._plan
         reaper = 0 if sampler is None or plan.pid is not None else sampler
-        words = [sys.executable, "-I", "-S", str(_MAIN), "devices"]
+        words = [sys.executable, "-I", "-S", HELPER_PROCESS, "devices"]
         words += map(str, (reaper, plan.pid or 0, int(plan.children)))
         if sampler is None:
             words.append(DETACHED_ARGUMENT)
@@ -599,7 +598,7 @@ def make_order(plan: Plan, devices: DeviceReader, marks: pathlib.Path | None, *,
 
 def _make_words(plan: Plan, descriptors: Sequence[int]) -> list[str]:
     """Return the command line of a sampler. The source ``proc`` needs no site packages (``-S``)."""
-    words = [sys.executable, "-I", str(_MAIN), *map(str, descriptors)]
+    words = [sys.executable, "-I", HELPER_PROCESS, "sampler", *map(str, descriptors)]
     if plan.source == "proc":
         words.insert(1, "-S")
     return words

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.journal.writing import Plan
 from nncftools.sampler.target import wait_readable
-from nncftools.sampler.tree import DETACHED_ARGUMENT
+from nncftools.sampler.tree import DETACHED_ARGUMENT, HELPER_PROCESS
 
 if TYPE_CHECKING:
     from nncftools.snapshots.helper import Order
 
-_MAIN = pathlib.Path(__file__).parent / "__main__.py"
 _YAMA = pathlib.Path("/proc/sys/kernel/yama/ptrace_scope")
 _STATUS = pathlib.Path("/proc/self/status")
 _CAP_SYS_PTRACE = 19
@@ -89,7 +88,7 @@ class Helper:
         self._process: subprocess.Popen[bytes] | None = None
         if log is None:
             return
-        command = [sys.executable, "-I", "-S", str(_MAIN), str(log)]
+        command = [sys.executable, "-I", "-S", HELPER_PROCESS, "stacks", str(log)]
         if detached:
             command.append(DETACHED_ARGUMENT)
         with contextlib.suppress(OSError):

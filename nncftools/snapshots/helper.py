@@ -8,7 +8,6 @@ of JSON lines, described in ``nncftools.session.snapshots``. If the helper dies,
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import math
 import os
@@ -447,7 +446,6 @@ def main(log: int) -> int:
 
     ``log`` is the file descriptor of the log.
     """
-    gc.disable()
     with open(0, "rb", buffering=0, closefd=False) as control:
         text = control.readline()  # poll would not see bytes in a buffer
     if not text.endswith(b"\n"):

@@ -44,7 +44,7 @@ def samplers_of(pid: int) -> list[int]:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if len(words) > 5 and words[-6].endswith(b"sampler/__main__.py"):
+        if len(words) > 5 and words[-6] == b"sampler":
             with contextlib.suppress(OSError):  # another user's, or gone
                 if f'"pid":{pid},' in (folder / "fd" / os.fsdecode(words[-5])).read_text():
                     found.append(int(folder.name))

@@ -41,7 +41,7 @@ LONGEST_S = 120.0
 """Nothing takes longer, also on a busy machine."""
 _LOOK_EVERY_S = 0.005
 _COLUMNS, _ROWS = 100, 30
-_MAIN_OF = {SAMPLER: "nncftools/sampler/__main__.py", HELPER: "nncftools/snapshots/__main__.py"}
+_KINDS = {SAMPLER: "helper_process.py sampler", HELPER: "helper_process.py stacks"}
 _SEQUENCE = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\x1b[=>78]|\r")
 _VIEW = b"\x1b[?1049h"
 """Switches to the other screen."""
@@ -255,8 +255,7 @@ class Run:
             return [self.process.pid] if self.process is not None else []
         if role == COMMAND:
             return [int((self.folder / "begun").read_text())] if self.has("begun") else []
-        devices = f"{_MAIN_OF[SAMPLER]} devices"
-        return [pid for pid, words in processes().items() if _MAIN_OF[role] in words and devices not in words]
+        return [pid for pid, words in processes().items() if _KINDS[role] in words]
 
 
 def lay_out(work: Path, command: Command) -> None:

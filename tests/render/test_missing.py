@@ -50,10 +50,10 @@ KILLS_HELPER = f"""import os, signal
 folders = (f"/proc/{{pid}}/cmdline" for pid in os.listdir("/proc") if pid.isdigit())
 for cmdline in folders:
     words = open(cmdline, "rb").read().split(b"\\0")
-    if any(word.endswith(b"/snapshots/__main__.py") for word in words):
+    if b"stacks" in words[4:5]:
         pid = int(cmdline.split("/")[2])
         status = open(f"/proc/{{pid}}/status").read()
-        log = os.readlink(f"/proc/{{pid}}/fd/{{int(words[4])}}")
+        log = os.readlink(f"/proc/{{pid}}/fd/{{int(words[5])}}")
         if os.path.dirname(log) == os.getcwd():
             os.kill(pid, signal.SIGKILL)
 {GROWS}"""

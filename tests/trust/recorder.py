@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -128,13 +127,11 @@ def changed_package(folder: Path, change: str) -> dict[str, str]:
     package = folder / "nncftools"
     package.mkdir(parents=True)
     for part in Path(nncftools.__file__).parent.iterdir():
-        if part.name == "sampler":
-            shutil.copytree(part, package / part.name)
-        else:
-            (package / part.name).symlink_to(part)
-    entry = package / "sampler" / "__main__.py"
-    before, mark, after = entry.read_text().partition("    status = main(")
+        (package / part.name).symlink_to(part)
+    entry = package / "helper_process.py"
+    before, mark, after = entry.read_text().partition("        status = service.main(")
     assert mark
-    indented = "".join(f"    {line}\n" for line in change.splitlines())
+    indented = "".join(f"        {line}\n" for line in change.splitlines())
+    entry.unlink()
     entry.write_text(f"{before}{indented}{mark}{after}")
     return {**os.environ, "PYTHONPATH": str(folder)}

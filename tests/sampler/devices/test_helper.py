@@ -183,7 +183,7 @@ def helpers() -> list[int]:
             words, environment = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
         except OSError:
             continue
-        if b"sampler/__main__.py\0devices" in words and os.fsencode(os.environ["NVML_SCRIPT"]) in environment:
+        if b"helper_process.py\0devices" in words and os.fsencode(os.environ["NVML_SCRIPT"]) in environment:
             found.append(int(folder.name))
     return found
 
