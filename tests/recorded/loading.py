@@ -68,7 +68,7 @@ def of_recording(words: Sequence[str], folder: Path) -> dict[str, set[str]]:
     python = folder / "python"
     python.write_text(
         "#!/bin/sh\n"
-        "for word; do case $word in */sampler/*) name=sampler;; */snapshots/*) name=helper;; esac; done\n"
+        "for word; do case $word in sampler) name=sampler;; stacks) name=helper;; esac; done\n"
         f'exec {sys.executable} -X importtime "$@" 2>"{folder}/${{name:-other}}.list"\n',
         encoding="utf-8",
     )
