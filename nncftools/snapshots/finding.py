@@ -275,7 +275,9 @@ class TriedMemory(PythonMemory):
         while frame:
             executable = self._word(frame + self._layout["code"]) & UNTAGGED
             has_code = self._word(executable + 8) == self._code_type
-            if has_code != (frame in with_code):
+            known = self._codes.get(executable)
+            is_hidden = known is not None and known.is_hidden
+            if has_code != (is_hidden or frame in with_code):
                 raise UnreadableError
             frame = self._word(frame + self._layout["previous"])
         if has_code:
@@ -288,6 +290,8 @@ class TriedMemory(PythonMemory):
     def _decode(self, address: int, data: bytes) -> Code:
         """Return a code object. Raises ValueError if the fields contradict each other or the source file."""
         code = super()._decode(address, data)
+        if code.is_hidden:
+            return code
         layout = self._layout
         plain_name = self._text(self._word(address + layout["plain_name"]))
         kinds = self._bytes(self._word(address + layout["local_kinds"]))

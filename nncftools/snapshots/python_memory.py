@@ -45,6 +45,10 @@ ABSENT = -1
 """This offset stands for a field that a Python version does not have."""
 _KERNEL_IDS = 11
 """From Python 3.11 on, CPython's struct of a thread has the thread ID of the kernel."""
+_CONSTRUCTION = "__init__", "__init__"
+"""Name and file of the code that CPython runs around ``__init__`` from Python 3.13 on (``_Py_InitCleanup`` in
+Objects/codeobject.c). Tracebacks do not show this code.
+"""
 _BEFORE_FIRST = -2
 """The offset of the instruction in a function that has not begun."""
 _INTERPRETER_OWNED = 3
@@ -115,6 +119,8 @@ class Code:
         self.local_bytes = local_bytes
         self.size = size
         self.is_import = self.file.startswith(_IMPORT)
+        self.is_hidden = texts == _CONSTRUCTION
+        """Whether the code has no place in a stack."""
         self.table: int | None = None
         """The index of the line table in the log. None if the log has no line table of this code object."""
         self.offsets: dict[int, int] = {}
@@ -280,6 +286,9 @@ class PythonMemory:
                 known = codes.get(executable)
                 if known is None:
                     has_new_code = True
+                elif known.is_hidden:
+                    frame = words[previous]
+                    continue
                 else:
                     if known.local_bytes:
                         first = offset + locals_offset
@@ -325,6 +334,8 @@ class PythonMemory:
         try:
             for number, (_, address, instruction, _) in enumerate(stack):
                 code = self._codes[address] if number < same else self._checked_code(address, instruction)
+                if code.is_hidden:  # the next reading leaves this frame out
+                    raise UnreadableError
                 frames.append((code, code.offsets[instruction]))
         except _TORN as failure:
             raise UnreadableError from failure

@@ -80,6 +80,14 @@ async def outer():
     await asyncio.gather(inner())
 asyncio.run(outer())
 """,
+    "constructor": """
+class Made:
+    def __init__(self, number):
+        if number == 99:
+            hold()
+for number in range(100):
+    Made(number)
+""",
     "class body": """
 class Outer:
     class Inner:
@@ -205,6 +213,7 @@ def test_stack(tmp_path: Path, version: str) -> None:
         for name in PROGRAMS:
             expected[name] = line_of(process)
             memory = memory or memory_of(process.pid)
+            stacks(memory)  # the second reading knows all code
             ((thread, stack),) = memory.stacks().items()
             assert thread == process.pid
             same = [now == frame for now, frame in zip(stack, before, strict=False)]
