@@ -47,15 +47,15 @@ if os.fork():
 {GROWS}"""
 """Grows in a child, too: the helper may have looked at the first process before."""
 KILLS_HELPER = f"""import os, signal
-folders = (f"/proc/{{pid}}/cmdline" for pid in os.listdir("/proc") if pid.isdigit())
-for cmdline in folders:
-    words = open(cmdline, "rb").read().split(b"\\0")
-    if b"stacks" in words[4:5]:
-        pid = int(cmdline.split("/")[2])
-        status = open(f"/proc/{{pid}}/status").read()
-        log = os.readlink(f"/proc/{{pid}}/fd/{{int(words[5])}}")
-        if os.path.dirname(log) == os.getcwd():
-            os.kill(pid, signal.SIGKILL)
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        words = open(f"/proc/{{pid}}/cmdline", "rb").read().split(b"\\0")
+        if b"stacks" in words[4:5]:
+            log = os.readlink(f"/proc/{{pid}}/fd/{{int(words[5])}}")
+            if os.path.dirname(log) == os.getcwd():
+                os.kill(int(pid), signal.SIGKILL)
+    except OSError:  # it has ended
+        pass
 {GROWS}"""
 AS_OTHER = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 LINES = "code lines are missing: "
