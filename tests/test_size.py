@@ -20,7 +20,7 @@ ROOT = Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
     "ground floor": 7_968,
-    "analysis": 31_714,
+    "analysis": 31_820,
     "api": 6_296,
     "cli": 44_046,
     "compression": 13_137,
@@ -30,10 +30,10 @@ MOST_NODES = {
     "live": 11_527,
     "marks": 7_806,
     "reading_marks": 6_941,
-    "render": 37_922,
+    "render": 37_908,
     "sampler": 21_585,
     "session": 11_446,
-    "snapshots": 9_929,
+    "snapshots": 9_976,
     "testing": 3_056,
 }
 """By room: the most nodes that it may have."""

@@ -377,6 +377,7 @@ IMPORTS = "imports"
 SHARED_PAGES = "shared_pages"
 REST = "rest"
 _MOST = 4
+_MOSTLY = 0.95
 _SMALL_REST = 0.01
 """If the memory outside all rows is a smaller share of the whole, there is no separate row for this memory."""
 LABELS = {IMPORTS: "Python and imports", SHARED_PAGES: "shared pages, counted again", REST: "everything else"}
@@ -413,6 +414,11 @@ class Holder(NamedTuple):
         """Whether the row is a place in the code, or a program."""
         return self.kind == CODE
 
+    @property
+    def is_likely(self) -> bool:
+        """Whether less than 95 % of the bytes are certain. False if the row does not say who took the memory."""
+        return self.kind in {CODE, IMPORTS} and self.certain < self.size * _MOSTLY
+
 
 class _Rows(NamedTuple):
     """All rows of a table of memory: the bytes that each stack or program took up to a moment."""
@@ -448,6 +454,7 @@ def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[
 def _make_rows(build_up: BuildUp, session: SessionData) -> _Rows:
     snapshots = session.snapshots or Snapshots()
     imports = Counter[str]()
+    certain = 0
     others = Counter[str]()
     code: list[Part] = []
     shared = 0
@@ -455,6 +462,8 @@ def _make_rows(build_up: BuildUp, session: SessionData) -> _Rows:
         package = imported_with(part, snapshots)
         if package:
             imports[package] += part.size
+            outer = part._replace(stack=part.stack[: part.still])
+            certain += part.size if imported_with(outer, snapshots) else 0
         elif part.kind == NOT_SEEN:
             others[WITHOUT_STACK[NOT_SEEN]] += part.size
         elif part.kind == SHARED:
@@ -463,8 +472,7 @@ def _make_rows(build_up: BuildUp, session: SessionData) -> _Rows:
             code.append(_keep_own(part))
     rows = _make_code_rows(build_up, _find_lines(code), session)
     if imports:
-        size = imports.total()
-        row = Holder(LABELS[IMPORTS], size, size, IMPORTS)
+        row = Holder(LABELS[IMPORTS], imports.total(), certain, IMPORTS)
         rows.append(row._replace(parts=imports.most_common()))
     if shared:
         rows.append(Holder(LABELS[SHARED_PAGES], shared, 0, SHARED_PAGES))

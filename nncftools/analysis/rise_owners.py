@@ -37,7 +37,8 @@ _PAGE = 4096
 _HUGE_PAGE = 2 << 20
 _HALF = 0.5
 _SMALL = 0.05
-"""If the page faults of a thread explain a smaller share of a rise than this, the thread took no memory."""
+"""If the page faults of a thread explain a smaller share of a rise than this, the thread took no memory. Of the page
+faults of all threads, a smaller share shows that the thread did nothing."""
 _ONE_STEP = 1.01
 """A rise is not divided if the rise lasts at most the time between two readings, multiplied by this factor. The factor
 is above 1, because recorded times are rounded to microseconds."""
@@ -220,7 +221,8 @@ class RiseOwners:
 
         A waiting thread took nothing. A single working thread took all memory, also memory that native threads touched
         for this thread. The kernel counts page faults per thread: a thread with too few page faults took nothing. If
-        the memory came in huge pages, page faults do not tell threads apart, and each thread gets the same share.
+        the memory came in huge pages, page faults do not tell threads apart, and each thread gets the same share. A
+        single thread is not certain if other threads had nearly all page faults.
         """
         python = self._python_threads(readings) or self._python_threads(near)
         working = [thread for thread in python if not self._waits_through(thread, readings)]
@@ -228,11 +230,20 @@ class RiseOwners:
             return {(python[0] if len(python) == 1 else None, False): 1}
         counts: Mapping[int, int] = dict.fromkeys(working, 1)
         number = bisect_left(self._fault_times, to_s)
-        if len(working) > 1 and number < len(self._fault_times):
+        is_counted = number < len(self._fault_times)
+        if is_counted and len(working) > 1:
             counts = self._weigh_by_faults(number, working)
         if not counts:
             return {(None, False): 1}
-        return {(thread, len(counts) == 1): count for thread, count in counts.items()}
+        is_sure = len(counts) == 1 and not (is_counted and self._was_idle(number, *counts))
+        return {(thread, is_sure): count for thread, count in counts.items()}
+
+    def _was_idle(self, number: int, thread: int) -> bool:
+        """Return whether other threads had nearly all page faults of a reading. False if the thread's ID is unknown."""
+        reading = self._watched.faults[number]
+        counts = dict(reading.threads)
+        total = sum(counts.values()) + reading.lost
+        return thread > 0 and counts.get(thread, 0) < total * _SMALL
 
     def _weigh_by_faults(self, number: int, working: Sequence[int]) -> Mapping[int, int]:
         """Return the weights of working threads by their page faults; empty if there were no page faults.

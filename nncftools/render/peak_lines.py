@@ -31,8 +31,6 @@ _PART = 30
 _FILE = 80
 _OPERATION = 70
 _PROCESS = 32
-_MOSTLY = 0.95
-"""A size is written without ``~`` if at least this share of the bytes is certain."""
 _NAMED = 0.01
 """A row about memory that no line of code holds, such as imports, lists the packages that hold the memory. Packages
 below this share of the peak are not listed."""
@@ -134,8 +132,7 @@ def _find_holders(session: Session, most: int) -> list[Holder]:
 
 
 def _make_row(holder: Holder, whole: int, unit: MemoryUnit) -> HolderRow:
-    is_likely = holder.is_code and holder.certain < holder.size * _MOSTLY
-    size = f"{'~' if is_likely else ''}{brief_label(holder.size, unit)}"
+    size = f"{'~' if holder.is_likely else ''}{brief_label(holder.size, unit)}"
     text = clip(holder.source, _SOURCE)
     if holder.parts:
         parts = []
