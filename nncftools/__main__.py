@@ -1,5 +1,7 @@
 """The entry point of the command line, also for ``python -m nncftools``."""
 
+from __future__ import annotations
+
 import gc
 import sys
 
@@ -7,10 +9,27 @@ _FEW_COLLECTIONS = 200_000
 """Number of new objects before Python searches for reference cycles. With Python's usual 700, loading would take a
 hundred searches."""
 
+_NUMPY = 256 << 20
+"""The address space in bytes that the libraries of figures and pictures need."""
+
+
+class _NumpyGuard:
+    """Makes ``import numpy`` raise MemoryError if ``ulimit -v`` is too low. Otherwise, NumPy's OpenBLAS calls exit."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        """Raise MemoryError if NumPy would not get enough memory; otherwise, let others find the module."""
+        if name == "numpy" and sys.platform != "win32":
+            import resource
+
+            if 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < _NUMPY:
+                raise MemoryError
+
 
 def main() -> None:
     """Run the command line and exit. If the user interrupts the loading, no traceback is printed."""
     gc.set_threshold(_FEW_COLLECTIONS)
+    sys.meta_path.insert(0, _NumpyGuard)
     try:
         from nncftools.cli.app import run
 

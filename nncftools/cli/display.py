@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.cli import screen
 from nncftools.cli.destination import writing
-from nncftools.errors import NncfToolsError, UsageError
+from nncftools.errors import NncfToolsError, UsageError, memory_shortage
 from nncftools.files import above_standard, open_output, write_all
 from nncftools.render.view import View
 from nncftools.sampler.client import Interrupted, Starter, block_signals
@@ -260,14 +260,18 @@ class OutputDisplay:
     def __enter__(self) -> OutputDisplay:
         """Open the outputs.
 
-        Raises UsageError if the file of ``--capture`` cannot be opened, and OSError if a terminal cannot be opened.
+        Raises UsageError if the file of ``--capture`` cannot be opened, OSError if a terminal cannot be opened, and
+        NncfToolsError if there is too little memory for the live view.
         """
         with self._stack:
             self._open_capture()
             if self.live:
                 from nncftools.live.viewer import LiveView
 
-                settings = make_settings(self.view, sys.stderr.encoding)
+                try:
+                    settings = make_settings(self.view, sys.stderr.encoding)
+                except MemoryError as error:
+                    raise NncfToolsError(f"option --live: {memory_shortage(error)}") from error
                 live_view = LiveView(_STANDARD_ERROR, settings, alone=self._captured >= 0)
                 self._live_view = self._stack.enter_context(live_view)
             draws = self._live_view is not None and self._live_view.terminal is not None and self._captured < 0
