@@ -19,6 +19,7 @@ from nncftools.snapshots.python_memory import (
     MARGIN,
     UNTAGGED,
     EndedError,
+    NoStackError,
     PythonMemory,
     UnknownPythonError,
     UnreadableError,
@@ -229,17 +230,18 @@ class TriedMemory(PythonMemory):
     def check(self) -> None:
         """Take two readings, and check that the outermost functions are the same.
 
-        Raises UnknownPythonError if the check fails, OSError if there is no stack yet.
+        Raises UnknownPythonError if the check fails, NoStackError if there is no stack yet.
         """
         self._sources: dict[str, list[bytes]] = {}
+        unknown = f"the layout of Python 3.{self.version} is not known"
         for _ in range(_TRIES):
             with contextlib.suppress(UnreadableError):
                 functions = self._outermost_functions()
                 if not functions:
-                    raise ProcessLookupError
+                    raise NoStackError(unknown)
                 if self._pid in functions and self._outermost_functions() == functions:
                     return
-        raise UnknownPythonError(f"the layout of Python 3.{self.version} is not known")
+        raise UnknownPythonError(unknown)
 
     def _outermost_functions(self) -> dict[int, tuple[str, str]]:
         functions = {}
@@ -372,7 +374,7 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
     """Open the memory of a process. Return None if the process has mapped no file of a Python interpreter.
 
     ``process`` is the folder of the process in ``/proc``, ``maps`` is the content of ``/proc/PID/maps``. Raises
-    OSError, UnknownPythonError.
+    OSError, UnknownPythonError, NoStackError.
     """
     why = ""
     files = 0

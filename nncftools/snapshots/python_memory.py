@@ -41,6 +41,10 @@ class UnknownPythonError(Exception):
     """The stacks of this Python cannot be read; the message says why."""
 
 
+class NoStackError(Exception):
+    """No thread of a Python has a stack: the Python has just started, or its layout is unknown."""
+
+
 ABSENT = -1
 """This offset stands for a field that a Python version does not have."""
 _KERNEL_IDS = 11

@@ -12,7 +12,7 @@ from binascii import b2a_base64
 from nncftools.journal.writing import MOST_OF_TABLES
 from nncftools.snapshot_rules import is_waiting
 from nncftools.snapshots.finding import python_memory
-from nncftools.snapshots.python_memory import Code, EndedError, UnknownPythonError, UnreadableError
+from nncftools.snapshots.python_memory import Code, EndedError, NoStackError, UnknownPythonError, UnreadableError
 
 TYPE_CHECKING = False
 
@@ -173,6 +173,8 @@ inconsistent: for example, a generator has no caller for a moment.
 _EXEC_NS = 20 * _MS
 """After an exec of a process, stacks are not read for this time."""
 _FIRST_PAUSE_NS = 100 * _MS
+_MOST_FAILURES = 2
+"""If a Python newer than the reader has no stack, it is tried again this many times."""
 _FAULTS_SHARE = 0.001
 """Reading page faults takes this share of a core's time, if only a single thread of the process runs Python."""
 _FAULTS_SHARE_OF_SEVERAL = 0.01
@@ -372,6 +374,9 @@ class StackTaker:
             self._refuse(watched, "refused")
         except UnknownPythonError as error:
             self._refuse(watched, str(error))
+        except NoStackError as error:
+            if watched.failures == _MOST_FAILURES:
+                self._refuse(watched, str(error))
         except OSError:  # the process has ended
             pass
         except Exception as failure:  # noqa: BLE001 — whatever the files and the memory say, only this process is lost

@@ -22,7 +22,7 @@ from nncftools.journal.writing import Writer
 from nncftools.sampler.tree import PAGE, Common, Process
 from nncftools.snapshots import stack_taker
 from nncftools.snapshots.finding import python_memory
-from nncftools.snapshots.python_memory import Code, UnknownPythonError, UnreadableError
+from nncftools.snapshots.python_memory import Code, NoStackError, UnknownPythonError, UnreadableError
 from nncftools.snapshots.stack_taker import CUT, Calls, StackLog, StackTaker
 from nncftools.snapshots.tree_watch import Watched
 from tests.pythons import python
@@ -318,6 +318,19 @@ def test_native_program_is_seldom_looked_at(tmp_path: Path, monkeypatch: pytest.
         found.append(find.call_count)
 
     assert [found.index(count) * 10 for count in range(1, 6)] == [0, 100, 300, 700, 1500]
+
+
+def test_python_without_a_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer Python whose threads still have no stack at the third try is refused by name."""
+    find = mock.Mock(side_effect=NoStackError("the layout is not known"))
+    monkeypatch.setattr("nncftools.snapshots.stack_taker.python_memory", find)
+    watch = Watch(tmp_path, os.getpid())
+    for at_ms in (0, 100, 300):
+        assert watch.watched.may_look
+        watch.stacks.look(watch.every, time.monotonic_ns() + at_ms * MS, lambda _: None, 0)
+    watch.stacks.close()
+
+    assert watch.lines("problem") == [{"process": os.getpid(), "text": "the layout is not known"}]
 
 
 @pytest.mark.process
