@@ -503,26 +503,34 @@ def _keep_own(part: Part) -> Part:
 def _find_lines(code: Sequence[Part]) -> list[Part]:
     """Return the parts, with likely lines in place of uncertain lines.
 
-    The likely line is the line of the same function that took the most memory. An uncertain line stays if all other
-    lines of the function took less memory. If the number of the uncertain line is unknown (0) in this case, the other
-    lines lose their numbers, too: all lines of the function share a row.
+    The likely line is the line of the same function that took the most memory. If the number of an uncertain line is
+    unknown (0), the function moved on while memory rose: the likely line is the largest of the lines that also moved.
+    An uncertain line stays if the likely line took less memory. If its number is unknown in this case, the other lines
+    lose their numbers: they share a row.
     """
     certain = defaultdict[tuple[Stack, tuple[str, str]], Counter[Frame]](Counter)
+    moving = defaultdict[tuple[Stack, tuple[str, str]], Counter[Frame]](Counter)
     uncertain = Counter[Stack]()
     for part in code:
         for frame in part.stack[-1:]:
+            function = part.stack[:-1], frame.code
             if frame.line and not last_line(frame):
-                certain[part.stack[:-1], frame.code][frame] += part.size
+                certain[function][frame] += part.size
+                if part.still < len(part.stack):
+                    moving[function][frame] += part.size
             else:
                 uncertain[part.stack] += part.size
     moved: dict[Stack, Stack] = {}
     for stack, size in uncertain.items():
         *outer, frame = stack
-        lines = certain[stack[:-1], frame.code]
-        possible = list(lines)
+        function = stack[:-1], frame.code
+        lines = certain[function]
+        possible = lines
         if frame.line:
-            possible = [line for line in lines if frame.line <= line.line <= last_line(frame)]
-        best = max(possible, key=lines.__getitem__, default=frame)
+            possible = Counter({line: lines[line] for line in lines if frame.line <= line.line <= last_line(frame)})
+        elif moving[function]:
+            possible = moving[function]
+        best = max(possible, key=possible.__getitem__, default=frame)
         if lines[best] >= size:
             moved[stack] = (*outer, best)
         elif not frame.line:

@@ -89,6 +89,13 @@ def test_line_of_imports(text: str, expected: list[str]) -> None:
     assert [row.kind for row in rows_of(seen(100, "main"), sources={"/a/b.py": {9: text}})] == expected
 
 
+def test_unknown_line_of_a_loop() -> None:
+    """Memory of an unknown line belongs to a line that moved on, not to a larger line that stood still."""
+    still, *moved = (seen(size, f"main > /a/b.py:{line} f", line % 4) for size, line in [(150, 7), (90, 5), (40, 0)])
+
+    assert labels(still, *moved) == [(150, "b.py:7 f"), (130, "b.py:5 f")]
+
+
 def test_rest_is_one_row() -> None:
     """Small lines and memory without a stack are one row; pages that are counted again are a row."""
     small = [seen(3, f"main > /a/b.py:{line} f{line}") for line in range(20, 25)]
