@@ -11,7 +11,7 @@ from nncftools.analysis.gates import judge_gate, parse_gate
 from nncftools.analysis.session import Session
 from nncftools.errors import UsageError
 from nncftools.session.model import END_UNKNOWN, Mark
-from tests.made_up import marks, mib, process, session
+from tests.made_up import marks, mib, process, rows, session
 
 
 def runs(base: float, new: float) -> Comparison:
@@ -128,13 +128,13 @@ def test_limit_of_groups(text: str, passed: bool, measured: str) -> None:  # noq
 
 @pytest.mark.parametrize(
     "text, message",
-    [
-        ("peak_pss>+5%", r"'peak_pss' is not known in both BASE and NEW; known there: peak_rss, duration, cpu"),
-        ("peak_pss>5GiB", "'peak_pss' is not known in NEW; known there: peak_rss"),
-        ("peak_pss@Export>5GiB", "'peak_pss' is not known in NEW; known there: peak_rss, duration"),
-        ("peak_rss@Load>+5%", "no operation 'Load' in both BASE and NEW; known there: 'Export'"),
-        ("peak_rss@Load>5GiB", "no operation 'Load' in NEW; known there: 'Export'"),
-    ],
+    rows("""
+peak_pss>+5% | 'peak_pss' is not known in both BASE and NEW; known there: peak_rss, duration, cpu
+peak_pss>5GiB | 'peak_pss' is not known in NEW; known there: peak_rss
+peak_pss@Export>5GiB | 'peak_pss' is not known in NEW; known there: peak_rss, duration
+peak_rss@Load>+5% | no operation 'Load' in both BASE and NEW; known there: 'Export'
+peak_rss@Load>5GiB | no operation 'Load' in NEW; known there: 'Export'
+"""),
 )
 def test_unknown(text: str, message: str) -> None:
     """A metric or operation that was not recorded is refused with what there is; it never passes silently."""
@@ -171,18 +171,18 @@ def called(*arguments: str | None) -> Comparison:
 
 @pytest.mark.parametrize(
     "operation, expected",
-    [
-        ("compress_weights", "6.00 s in 3 calls"),
-        ("compress_weights (2)", "2.00 s"),
-        ("nncf.compress_weights", "6.00 s in 3 calls"),
-        ("compress_weights(INT4_SYM)", "5.00 s in 2 calls"),
-        ("compress_weights(awq, int4_sym)", "3.00 s"),
-        ("compress_weights(INT4_SYM) (2)", "3.00 s"),
-        ("compress_weights(ratio 0.8)", "2.00 s"),
-        ("Weight Compression", "6.00 s in 3 calls"),
-        ("Weight Compression (3)", "3.00 s"),
-        ("InferRequest.infer", "0.100 s"),
-    ],
+    rows("""
+compress_weights | 6.00 s in 3 calls
+compress_weights (2) | 2.00 s
+nncf.compress_weights | 6.00 s in 3 calls
+compress_weights(INT4_SYM) | 5.00 s in 2 calls
+compress_weights(awq, int4_sym) | 3.00 s
+compress_weights(INT4_SYM) (2) | 3.00 s
+compress_weights(ratio 0.8) | 2.00 s
+Weight Compression | 6.00 s in 3 calls
+Weight Compression (3) | 3.00 s
+InferRequest.infer | 0.100 s
+"""),
 )
 def test_operation_by_its_function(operation: str, expected: str) -> None:
     """A name, or a function with some of its arguments in any order, means all its calls; a number means one."""

@@ -7,7 +7,7 @@ import pytest
 from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part
 from nncftools.analysis.frames import CODE, IMPORTS, REST, SHARED_PAGES, Holder, holders
 from nncftools.session.model import MappingsMoment, ProcessMappings, Snapshots
-from tests.made_up import MIB, session
+from tests.made_up import MIB, rows, session
 from tests.made_up_stacks import group, stack
 
 PLACES = {
@@ -45,24 +45,24 @@ def labels(*parts: Part, most: int = 4) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize(
     "places, expected",
-    [
-        ("main > load", "b.py:1 load"),
-        ("main > load > ones", "b.py:1 load (numpy ones)"),
-        ("main > ones > load", "b.py:1 load"),
-        ("main > step > /usr/lib/python3.11/copy.py:7 deepcopy", "c.py:2 Steps.step (deepcopy)"),
-        ("main > <string>:3 grow", "<string>:3 grow"),
-        ("main > <string>:3 Config.__init__ > ones", "b.py:9 (numpy ones)"),
-        ("main > find > numpy/__init__.py:1 <module>", "Python and imports"),
-        ("main > find > /a/steps.py:4 <module> > ones", "steps.py:4 (numpy ones)"),
-        ("main > transformers/utils/import_utils.py:2 _LazyModule._get_module", "Python and imports"),
-        ("script > find > torch/__init__.py:5 <module>", "Python and imports"),
-        ("script > hook", "Python and imports"),
-        ("<string>:1 <module> > /usr/lib/python3.11/multiprocessing/spawn.py:9 main > load", "b.py:1 load"),
-        ("main > find > numpy/ma.py:3 <module> > <string>:1 <lambda>", "Python and imports"),
-        ("main > load > /a/b.py:1 load.<locals>.<listcomp>", "b.py:1 load"),
-        ("/a/bin/job.py:4 serve", "job.py:4 serve"),
-        ("script > optimum/main.py:3 main > transformers/llama.py:4 Model.forward", "Model.forward"),
-    ],
+    rows("""
+main > load | b.py:1 load
+main > load > ones | b.py:1 load (numpy ones)
+main > ones > load | b.py:1 load
+main > step > /usr/lib/python3.11/copy.py:7 deepcopy | c.py:2 Steps.step (deepcopy)
+main > <string>:3 grow | <string>:3 grow
+main > <string>:3 Config.__init__ > ones | b.py:9 (numpy ones)
+main > find > numpy/__init__.py:1 <module> | Python and imports
+main > find > /a/steps.py:4 <module> > ones | steps.py:4 (numpy ones)
+main > transformers/utils/import_utils.py:2 _LazyModule._get_module | Python and imports
+script > find > torch/__init__.py:5 <module> | Python and imports
+script > hook | Python and imports
+<string>:1 <module> > /usr/lib/python3.11/multiprocessing/spawn.py:9 main > load | b.py:1 load
+main > find > numpy/ma.py:3 <module> > <string>:1 <lambda> | Python and imports
+main > load > /a/b.py:1 load.<locals>.<listcomp> | b.py:1 load
+/a/bin/job.py:4 serve | job.py:4 serve
+script > optimum/main.py:3 main > transformers/llama.py:4 Model.forward | Model.forward
+"""),
 )
 def test_row_is_named_by_own_code(places: str, expected: str) -> None:
     """A row is the deepest frame of the user's code; imports are a row; without own code, libraries are named."""

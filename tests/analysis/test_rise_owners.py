@@ -8,6 +8,7 @@ from nncftools.analysis.build_up import NOT_SEEN
 from nncftools.analysis.code_places import line_text
 from nncftools.session.model import Frame, RangeChange
 from tests.analysis.made_snapshots import MAIN, Made, by_function, by_kind
+from tests.made_up import rows
 
 LEVELS = "0@0 100@0.4"
 WORKER = 2
@@ -33,15 +34,15 @@ def by_thread(text: str) -> dict[int, int]:
 
 @pytest.mark.parametrize(
     "threads, faults, expected",
-    [
-        ("spin load", "1=1 2=99", "load=99 spin=1"),
-        ("a b", "1=25 2=75", "a=25 b=75"),
-        ("load monitor", "1=99 2=1", "load=99 monitor=1"),
-        ("infer", "3=100", "infer=100"),
-        ("matmul", "1=30 3=35 4=35", "matmul=100"),
-        ("a b", "3=100", ""),
-        ("a", "", "a=100"),
-    ],
+    rows("""
+spin load | 1=1 2=99 | load=99 spin=1
+a b | 1=25 2=75 | a=25 b=75
+load monitor | 1=99 2=1 | load=99 monitor=1
+infer | 3=100 | infer=100
+matmul | 1=30 3=35 4=35 | matmul=100
+a b | 3=100 |
+a |  | a=100
+"""),
     ids=[
         *("one with most faults", "several", "a page of another", "pool", "main takes part", "one of two"),
         "huge pages have few faults",
@@ -178,7 +179,11 @@ def test_waiting_thread_took_nothing(made: Made) -> None:
 
 @pytest.mark.parametrize(
     "faults, expected",
-    [("1=30 2=40", "a=50 b=50"), ("1=1 2=40", "b=100"), ("3=40", "")],
+    rows("""
+1=30 2=40 | a=50 b=50
+1=1 2=40 | b=100
+3=40 |
+"""),
     ids=["both may have taken all", "one has too few", "neither has one"],
 )
 def test_faults_of_huge_pages(made: Made, faults: str, expected: str) -> None:

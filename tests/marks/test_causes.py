@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nncftools.marks.line import DEVICE, DISK, MEMORY, cause_of, report
+from tests.made_up import rows
 
 
 class TestOwn:
@@ -51,12 +52,12 @@ class TestOwn:
 
 @pytest.mark.parametrize(
     "text, device",
-    [
-        ("CUDA out of memory. GPU 1 has a total capacity of 79.15 GiB", "cuda1"),
-        ("CUDA out of memory. Tried to allocate 2 GiB (GPU 1; 79.15 GiB total capacity)", "cuda1"),
-        ("CUDA error: out of memory", "cuda"),
-        ("XPU out of memory. Tried to allocate 2 GiB. GPU 12 has", "xpu12"),
-    ],
+    rows("""
+CUDA out of memory. GPU 1 has a total capacity of 79.15 GiB | cuda1
+CUDA out of memory. Tried to allocate 2 GiB (GPU 1; 79.15 GiB total capacity) | cuda1
+CUDA error: out of memory | cuda
+XPU out of memory. Tried to allocate 2 GiB. GPU 12 has | xpu12
+"""),
 )
 def test_device_of_an_exception(text: str, device: str, tmp_path: Path) -> None:
     """The line of the exception names the device, as torch does."""
