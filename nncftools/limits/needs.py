@@ -136,13 +136,15 @@ def needs(session: SessionData) -> Needs | None:
     """Return the memory that a run needs; None if the session has no ``floor`` (the least memory that the run needs).
 
     The session's ``floor`` is from the sample where it is largest. If a high-water mark shows that RSS rose higher
-    between two samples, the difference is added as anonymous memory.
+    between two samples, the difference is added as anonymous memory. A rise that the reading of ``floor`` has seen is
+    in ``floor.size`` already.
     """
     floor = session.floor
     if floor is None:
         return None
-    rise = (session.rss_peak.low or 0) - (session.rss_peak.sampled or 0)
-    size = floor.size + max(0, rise)
+    peak = session.rss_peak
+    rss = max(peak.sampled or 0, floor.rss or floor.size)
+    size = floor.size + max(0, (peak.low or 0) - rss)
     files = sum(file.size for file in session.files_read)
     read = session.totals.get("read_chars")
     if read is not None:
