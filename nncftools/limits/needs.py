@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from nncftools.analysis.summary import dropped_files
 from nncftools.backports import running
 from nncftools.errors import NncfToolsError
 from nncftools.journal.writing import GROUP, THROTTLE
@@ -121,6 +122,8 @@ class Needs(NamedTuple):
     file has to be read twice."""
     is_bound: bool = False
     """True if the run did not end by itself, so that a complete run may need more than ``floor``."""
+    is_short: bool = False
+    """True if the kernel dropped files during the run and read them again. ``comfortable`` is then too small."""
 
     def text(self, unit: MemoryUnit) -> str:
         """Return the needs as a phrase that completes "the run needs"."""
@@ -128,8 +131,12 @@ class Needs(NamedTuple):
         comfortable = f"{unit.brief(self.comfortable)} {unit}"
         if self.is_bound:
             return f"more than {floor}"
-        addition = f"; with {comfortable} no file is read twice" if floor != comfortable else ""
-        return f"a limit of at least {floor}{addition}"
+        least = f"a limit of at least {floor}"
+        if floor == comfortable:
+            return least
+        if self.is_short:
+            return f"{least}; more than {comfortable} to read no file twice"
+        return f"{least}; with {comfortable} no file is read twice"
 
 
 def needs(session: SessionData) -> Needs | None:
@@ -154,6 +161,7 @@ def needs(session: SessionData) -> Needs | None:
         at_s=floor.at_s,
         comfortable=size + floor.mapped + files,
         is_bound=_is_cut_short(session),
+        is_short=dropped_files(session) > 0,
     )
 
 
