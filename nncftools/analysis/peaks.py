@@ -105,7 +105,7 @@ def peaks(session: SessionData) -> dict[str, Peak]:
 
 
 def rss_peak(session: SessionData) -> Peak:
-    """Return the peak of RSS, by samples, high-water marks, and readings at starts and ends of operations.
+    """Return the peak of RSS, by samples, high-water marks, and readings for the floor and for operations.
 
     A high-water mark also covers memory between two samples. The peak was at least the high-water mark of any process.
     The peak was at most the sum of the high-water marks of processes that lived at the same time. The command inherits
@@ -120,6 +120,9 @@ def rss_peak(session: SessionData) -> Peak:
         high += _largest_mark(processes)
     sampled = sampled_peak(RSS, session.samples, session.late.by_time())
     candidates = [*_prove_by_marks(processes, floor), *read_tree(session.marks)]
+    reading = session.floor
+    if reading is not None and reading.rss:
+        candidates.append(PeakCandidate(reading.rss, reading.rss, reading.at_s, reading.at_s))
     return _bracket_peak(sampled, candidates, high or None)
 
 
@@ -196,18 +199,17 @@ def shift_moments(record: _Struct, by_s: float, names: Sequence[str] = _MOMENTS)
 
 def _bracket_peak(peak: Peak, candidates: Sequence[PeakCandidate], high: int | None) -> Peak:
     """Return a sampled peak, raised to the highest of ``candidates``, with the upper bound ``high``."""
-    if candidates:
-        sampled = PeakCandidate(peak.low or 0, peak.low or 0, peak.rose_from_s, peak.rose_to_s)
-        low, likely, first = find_highest([sampled, *candidates])
-        if low > sampled.level:
-            peak = replace(peak, low=low, low_from=HIGH_WATER_MARK)
-        peak = replace(
-            peak,
-            rose_from_s=first.from_s,
-            rose_to_s=first.to_s,
-            process=first.process,
-            likely=likely if likely > low else None,
-        )
+    sampled = PeakCandidate(peak.low or 0, peak.low or 0, peak.rose_from_s, peak.rose_to_s)
+    low, likely, first = find_highest([sampled, *candidates])
+    if low > sampled.level:
+        peak = replace(peak, low=low, low_from=HIGH_WATER_MARK)
+    peak = replace(
+        peak,
+        rose_from_s=first.from_s,
+        rose_to_s=first.to_s,
+        process=first.process,
+        likely=likely if likely > low else None,
+    )
     return replace(peak, high=None if high is None else max(high, peak.low or 0))
 
 

@@ -174,10 +174,8 @@ class _Runs:
             raise NncfToolsError(f"the command does not work without a limit: {done.ended}; {log}")
         needed = needs.needs(session)
         if needed is None or not session.finished:
-            reason = " ".join(session.warnings[:1])
-            if not reason:
-                reason = f"the run took only {seconds_text(session.duration_s)}, too short to measure memory"
-            raise NncfToolsError(f"cannot use the run without a limit: {reason}")
+            reason = f"the run took only {seconds_text(session.duration_s)}, too short to measure memory"
+            raise NncfToolsError(f"cannot use the run without a limit: {next(iter(session.warnings), reason)}")
         of_files = needed.comfortable - needed.floor
         from_storage = session.totals.get("read_bytes") or 0
         can_be_warm = self.parent is not None and fit.free_runs == 0 and of_files > _MANY_FILES
@@ -188,6 +186,7 @@ class _Runs:
             duration_s=session.duration_s,
             floor=needed.floor,
             comfortable=needed.comfortable,
+            is_short=needed.is_short,
             peak_rss=session.peaks["rss"].low or 0,
             charged=done.watch.charged,
             session=f"{done.name}.json",
@@ -308,7 +307,7 @@ def write_answer(fit: Fit, unit: MemoryUnit) -> str:
 
 def write_sentences(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
     """Yield the sentences after the first line: the peak without a limit, and the smallest limit with full speed."""
-    if not fit.trials:
+    if not (fit.trials or fit.unlimited.is_short):
         yield f"With {_size_text(fit.unlimited.comfortable, unit)}, the command reads no file twice"
     yield f"The peak without a limit is {_size_text(fit.unlimited.peak_rss, unit)}"
     if fit.fast and fit.fast_from is not None:

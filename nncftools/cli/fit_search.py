@@ -85,6 +85,8 @@ class Free(msgspec.Struct, frozen=True, kw_only=True):
     """Memory that the kernel can neither drop nor share. With less, the command does not work."""
     comfortable: int
     """The floor plus all mapped and read files. With this memory, no file has to be read twice."""
+    is_short: bool = False
+    """Whether memory was short during the run, so that ``comfortable`` is too small."""
     peak_rss: int
     charged: int | None = None
     """Largest memory use of the control group, page cache included. A limit of this size has no effect. Null if

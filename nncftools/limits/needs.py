@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from nncftools.analysis.summary import dropped_files
 from nncftools.backports import running
 from nncftools.errors import NncfToolsError
 from nncftools.journal.writing import GROUP, THROTTLE
@@ -121,6 +122,8 @@ class Needs(NamedTuple):
     file has to be read twice."""
     is_bound: bool = False
     """True if the run did not end by itself, so that a complete run may need more than ``floor``."""
+    is_short: bool = False
+    """True if the kernel dropped files during the run and read them again. ``comfortable`` is then too small."""
 
     def text(self, unit: MemoryUnit) -> str:
         """Return the needs as a phrase that completes "the run needs"."""
@@ -128,21 +131,27 @@ class Needs(NamedTuple):
         comfortable = f"{unit.brief(self.comfortable)} {unit}"
         if self.is_bound:
             return f"more than {floor}"
-        addition = f"; with {comfortable} no file is read twice" if floor != comfortable else ""
-        return f"a limit of at least {floor}{addition}"
+        least = f"a limit of at least {floor}"
+        if floor == comfortable:
+            return least
+        if self.is_short:
+            return f"{least}; more than {comfortable} to read no file twice"
+        return f"{least}; with {comfortable} no file is read twice"
 
 
 def needs(session: SessionData) -> Needs | None:
     """Return the memory that a run needs; None if the session has no ``floor`` (the least memory that the run needs).
 
     The session's ``floor`` is from the sample where it is largest. If a high-water mark shows that RSS rose higher
-    between two samples, the difference is added as anonymous memory.
+    between two samples, the difference is added as anonymous memory. A rise that the reading of ``floor`` has seen is
+    in ``floor.size`` already.
     """
     floor = session.floor
     if floor is None:
         return None
-    rise = (session.rss_peak.low or 0) - (session.rss_peak.sampled or 0)
-    size = floor.size + max(0, rise)
+    peak = session.rss_peak
+    rss = max(peak.sampled or 0, floor.rss or floor.size)
+    size = floor.size + max(0, (peak.low or 0) - rss)
     files = sum(file.size for file in session.files_read)
     read = session.totals.get("read_chars")
     if read is not None:
@@ -152,6 +161,7 @@ def needs(session: SessionData) -> Needs | None:
         at_s=floor.at_s,
         comfortable=size + floor.mapped + files,
         is_bound=_is_cut_short(session),
+        is_short=dropped_files(session) > 0,
     )
 
 

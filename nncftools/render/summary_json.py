@@ -94,7 +94,7 @@ def report(session: Session, view: View) -> str:
         **_read_fields(session, ("host", "from_zero", "peaks")),
         "peak": _write_peak(session),
         "held_at_end": held_at_end(session),
-        "needs": None if needed is None else _read_fields(needed, ("floor", "at_s", "comfortable", "is_bound")),
+        "needs": None if needed is None else needed._asdict(),
         "memory": {name: _write_level(session, name) for name in session.samples.metrics if is_memory(name)},
         "cpu": {"total_s": cpu_s(session), "cores_average": cores_average(session)},
         "totals": session.totals,

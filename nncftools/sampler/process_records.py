@@ -402,13 +402,12 @@ _HIGHER = 1.005
 class Floor:
     """Writes the largest sum of anonymous and shared memory so far, and the bytes of mapped files, to the journal."""
 
-    _total = 0
-    _highest = 0
-    _highest_s = 0.0
     _mapped_written = 0
 
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
+        self._highest = {"size": 0, "at_s": 0.0, "rss": 0}
+        """The largest sum, with the time and RSS of the same readings."""
         self._sizes: dict[Process, int] = {}
         self._shared: dict[Process, int] = {}
         self._mapped: dict[str, int] = {}
@@ -425,15 +424,12 @@ class Floor:
         """
         fresh = [process for process in processes if process.rss and process.kinds.is_new]
         changed = [process for process in restless if process.rss and _has_changed(process)]
-        if not (fresh or changed):
-            return
-        if len(changed) > _MOST_READ:
-            changed.sort(key=_measure_change, reverse=True)
+        changed.sort(key=_measure_change, reverse=True)
         for process in (*fresh, *changed[:_MOST_READ]):
             self._take(process)
-        if self._sum() > self._highest * _HIGHER:
+        if self._sum() > self._highest["size"] * _HIGHER:
             for process in processes:  # other processes may have freed memory without a page fault
-                if process.rss and process.rss != process.kinds.rss:
+                if process.rss != process.kinds.rss:
                     self._take(process)
             self._write(now_s)
 
@@ -441,38 +437,38 @@ class Floor:
         """Update the sums with the memory of a process. Read the memory, unless this sample has already done so."""
         if not process.counted:
             return
+        if not process.rss:  # the process has ended, and the parent has not waited for the end yet
+            self.ended(process)
+            return
         kinds = process.kinds
         if not (kinds.is_new and kinds.rss == process.rss):
             with suppress(OSError):
                 process.read_memory()
-        size = kinds.own(process.rss, process.faults)
-        self._total += size - self._sizes.get(process, 0)
-        self._sizes[process] = size
-        if kinds.shmem or process in self._shared:
-            self._shared[process] = kinds.shmem
+        self._sizes[process] = kinds.own(process.rss, process.faults)
+        self._shared[process] = kinds.shmem
         if kinds.file > self._mapped.get(process.name, 0):
             self._mapped[process.name] = kinds.file
 
     def _sum(self) -> int:
         """Return the sum of anonymous and shared memory. Shared memory counts once: the largest size in any process."""
-        return self._total + max(self._shared.values(), default=0)
+        own = sum(self._sizes.values())
+        return own + max(self._shared.values(), default=0)
 
     def ended(self, process: Process) -> None:
         """Remove a process from the sums."""
-        self._total -= self._sizes.pop(process, 0)
+        self._sizes.pop(process, None)
         self._shared.pop(process, None)
 
     def _write(self, now_s: float) -> None:
         size = self._sum()
         mapped = sum(self._mapped.values())
-        if size > self._highest * _HIGHER:
-            self._highest = size
-            self._highest_s = now_s
+        if size > self._highest["size"] * _HIGHER:
+            resident = sum(process.kinds.resident for process in self._sizes)
+            self._highest = {"size": size, "at_s": round(now_s, 6), "rss": resident}
         elif mapped <= self._mapped_written * _HIGHER:
             return
         self._mapped_written = mapped
-        facts = {"size": self._highest, "at_s": round(self._highest_s, 6), "mapped": mapped}
-        self._write_line("floor", facts)
+        self._write_line("floor", {**self._highest, "mapped": mapped})
 
     def close(self, processes: Iterable[Process], now_s: float) -> None:
         """Read the memory of all processes once more.
@@ -480,8 +476,7 @@ class Floor:
         Write the sum of anonymous and shared memory, and the size of mapped files, if one of them is a new maximum.
         """
         for process in processes:
-            if process.rss:
-                self._take(process)
+            self._take(process)
         self._write(now_s)
 
 

@@ -89,6 +89,8 @@ class MemoryKinds:
     anon = 0
     shmem = 0
     file = 0
+    resident = 0
+    """The sum of ``anon``, ``shmem`` and ``file``. RSS may have changed since ``rss`` was read."""
     tables = 0
     """The size of the page tables. A control group charges page tables, too."""
     hugetlb = 0
@@ -112,6 +114,7 @@ class MemoryKinds:
         self.is_new = True
         self.file = find_size(status, b"\nRssFile:") or 0
         self.shmem = find_size(status, b"\nRssShmem:") or 0
+        self.resident = self.anon + self.file + self.shmem
         self.tables = find_size(status, b"\nVmPTE:") or 0
         self.hugetlb = max(self.hugetlb, find_size(status, b"\nHugetlbPages:") or 0)
         if self.inherited is None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from nncftools.analysis import peaks as of_session
-from nncftools.session.model import LateReadings, Peak, Process, SamplerFacts
+from nncftools.session.model import Floor, LateReadings, Peak, Process, SamplerFacts
 from nncftools.session.samples import TIME, Samples
 from tests.made_up import MIB, mib, process, read_numbers, samples, session
 
@@ -103,6 +103,13 @@ def test_limit_of_the_command(limit: int, low: int) -> None:
     found = peaks(samples([0], rss=[5]), [process(0, high_water_limit=limit)], floor=6)
 
     assert found["rss"].low == low
+
+
+def test_reading_for_the_floor() -> None:
+    """RSS that was read for the floor, as after the last sample, was held."""
+    peak = session(floor=Floor(size=5, at_s=1.5, rss=400 * MIB)).rss_peak
+
+    assert (peak.low, peak.rose_to_s) == (400 * MIB, 1.5)
 
 
 def test_moment_of_pss() -> None:

@@ -63,26 +63,17 @@ def test_memory_of_a_gpu() -> None:
 REACHED = LimitReached(at_s=0.9, rss=290 * MIB, limit=280 * MIB, action="kill")
 
 
-class TestNobodyDied:
-    def test_merged_ranks(self) -> None:
-        """Merged ranks have none: a rank's own recording does."""
-        session = run(KILLED, ranks=[RankRun(name="rank 0", start_s=0.0, duration_s=1.0)])
+def test_the_kernel_before_a_signal_from_outside() -> None:
+    """A worker that the kernel killed explains more than the SIGTERM that ended the hanging command."""
+    session = run(Exit(signal=signal.SIGTERM), child(), oom_kills=[counted()], control_groups=COUNTED)
 
-        assert verdict(session, MemoryUnit.MiB) is None
-
-
-class TestOrder:
-    def test_the_kernel_before_a_signal_from_outside(self) -> None:
-        """A worker that the kernel killed explains more than the SIGTERM that ended the hanging command."""
-        session = run(Exit(signal=signal.SIGTERM), child(), oom_kills=[counted()], control_groups=COUNTED)
-
-        assert (judged(session).cause, judged(session).process) == ("out_of_memory", session.processes[1])
+    assert (judged(session).cause, judged(session).process) == ("out_of_memory", session.processes[1])
 
 
 def test_limits_of_nothing() -> None:
     """A file may have limits of 0 bytes: they say nothing."""
     limits = [limit(0), address_space(0)]
-    reached = LimitReached(at_s=0.9, rss=290 * MIB, limit=0, action="warn")
+    reached = replace(REACHED, limit=0, action="warn")
     session = run(KILLED, memory_limits=limits, limit_reached=reached, oom_kills=[counted()])
 
     assert judged(session).cause == "out_of_memory"
@@ -92,33 +83,32 @@ def test_limits_of_nothing() -> None:
 OK = Exit(code=0)
 
 
-class TestCommand:
-    def test_by_count(self) -> None:
-        """A SIGKILL while its group's count rose is certain; the group is to blame when its limit was near."""
-        found = judged(run(KILLED, oom_kills=[counted()], memory_limits=[limit(310)]))
+def test_by_count() -> None:
+    """A SIGKILL while its group's count rose is certain; the group is to blame when its limit was near."""
+    found = judged(run(KILLED, oom_kills=[counted()], memory_limits=[limit(310)]))
 
-        assert (found.cause, found.certainty, found.signal, found.at_s) == ("out_of_memory", "certain", "SIGKILL", 1.0)
-        assert found.text == "the command work (pid 100) was killed by the kernel: its control group ran out of memory"
-        assert found.limit is not None
-        assert found.limit.size == limit(310).size
+    assert (found.cause, found.certainty, found.signal, found.at_s) == ("out_of_memory", "certain", "SIGKILL", 1.0)
+    assert found.text == "the command work (pid 100) was killed by the kernel: its control group ran out of memory"
+    assert found.limit is not None
+    assert found.limit.size == limit(310).size
 
 
-class TestChildren:
-    def test_the_whole_tree(self) -> None:
-        """Of several victims, the largest is named, and how many more there are."""
-        others = [child(number, peak_rss=number) for number in (1, 2, 3)]
-        found = judged(run(Exit(code=137), *others, oom_kills=[counted(count=3)]))
+def test_the_whole_tree() -> None:
+    """Of several victims, the largest is named, and how many more there are."""
+    others = [child(number, peak_rss=number) for number in (1, 2, 3)]
+    found = judged(run(Exit(code=137), *others, oom_kills=[counted(count=3)]))
 
-        assert found.text.startswith("worker (pid 103) and 2 more were killed")
+    assert found.text.startswith("worker (pid 103) and 2 more were killed")
 
-    def test_end_of_which_only_the_parent_has_the_status(self) -> None:
-        """What ended while the count rose is likely the victim: the largest of it."""
-        sizes = [(1, 50, 0.9), (2, 190, 0.9), (3, 200, 0.2)]
-        others = [child(number, None, peak_rss=size * MIB, end_s=end_s) for number, size, end_s in sizes]
-        found = judged(run(Exit(code=1), *others, oom_kills=[counted()], memory_limits=[limit(310)]))
 
-        assert (found.certainty, found.process) == ("likely", others[1])
-        assert " more were " not in found.text
+def test_end_of_which_only_the_parent_has_the_status() -> None:
+    """What ended while the count rose is likely the victim: the largest of it."""
+    sizes = [(1, 50, 0.9), (2, 190, 0.9), (3, 200, 0.2)]
+    others = [child(number, None, peak_rss=size * MIB, end_s=end_s) for number, size, end_s in sizes]
+    found = judged(run(Exit(code=1), *others, oom_kills=[counted()], memory_limits=[limit(310)]))
+
+    assert (found.certainty, found.process) == ("likely", others[1])
+    assert " more were " not in found.text
 
 
 def test_held_before_the_end_of_a_child() -> None:
@@ -131,34 +121,31 @@ def test_held_before_the_end_of_a_child() -> None:
 NOT_BY_KERNEL = "not by the kernel, which killed no process of the run"
 
 
-class TestMaxMemory:
-    @pytest.mark.parametrize("end", [Exit(signal=signal.SIGTERM), KILLED, Exit(code=0)])
-    def test_kill(self, end: Exit) -> None:
-        """However the command ends after our signal, our limit ended it."""
-        reached = LimitReached(at_s=0.9, rss=290 * MIB, limit=280 * MIB, action="kill")
-        found = judged(run(end, limit_reached=reached))
+@pytest.mark.parametrize("end", [Exit(signal=signal.SIGTERM), KILLED, Exit(code=0)])
+def test_kill(end: Exit) -> None:
+    """However the command ends after our signal, our limit ended it."""
+    found = judged(run(end, limit_reached=REACHED))
 
-        assert (found.cause, found.certainty, found.at_s) == ("max_memory", "certain", 0.9)
-        assert found.text == "nncf-tools ended the command: RSS exceeded the limit of 280 MiB"
+    assert (found.cause, found.certainty, found.at_s) == ("max_memory", "certain", 0.9)
+    assert found.text == "nncf-tools ended the command: RSS exceeded the limit of 280 MiB"
 
 
-class TestLost:
-    @pytest.mark.parametrize("size_mib, is_not", [(310, []), (900, ["not because memory ran out"])])
-    def test_recording_that_breaks_off(self, size_mib: int, is_not: list[str]) -> None:
-        """A recording without an end says how it ended only as far as the kernel's counts or a disk show it."""
-        session = made_up.session(
-            {"rss": mib(100, 200, 300)},
-            exit=None,
-            finished=False,
-            duration_s=1.1,
-            processes=[command(end_s=None, exit=None)],
-            host=Host(memory=4000 * MIB),
-            memory_limits=[limit(size_mib)],
-        )
-        found = judged(session)
+@pytest.mark.parametrize("size_mib, is_not", [(310, []), (900, ["not because memory ran out"])])
+def test_recording_that_breaks_off(size_mib: int, is_not: list[str]) -> None:
+    """A recording without an end says how it ended only as far as the kernel's counts or a disk show it."""
+    session = made_up.session(
+        {"rss": mib(100, 200, 300)},
+        exit=None,
+        finished=False,
+        duration_s=1.1,
+        processes=[command(end_s=None, exit=None)],
+        host=Host(memory=4000 * MIB),
+        memory_limits=[limit(size_mib)],
+    )
+    found = judged(session)
 
-        assert (found.cause, found.certainty, found.is_not) == ("recorder_lost", "possible", is_not)
-        assert found.text.startswith("the recording stops at 1.10 s")
+    assert (found.cause, found.certainty, found.is_not) == ("recorder_lost", "possible", is_not)
+    assert found.text.startswith("the recording stops at 1.10 s")
 
 
 STILL = {"exit": None, "finished": False, "warnings": [f"{STILL_RUNS}; up to now"]}
@@ -177,6 +164,7 @@ CAUSES = {
     "workers that their parent ends": (run(OK, child(end=TERMINATED)), ""),
     "terminated, not killed": (run(OK, child(end=TERMINATED), oom_kills=[counted()]), ""),
     "still running": (run(OK, **STILL), ""),
+    "merged ranks": (run(KILLED, ranks=[RankRun(name="rank 0", start_s=0.0, duration_s=1.0)]), ""),
     "exception": (run(failures=[failure("memory")]), "allocation_failed certain"),
     "exception of a call": (run(failures=[failure("memory", fatal=False)]), "allocation_failed likely"),
     "exception without harm": (run(OK, failures=[failure("memory", fatal=False)]), ""),

@@ -35,8 +35,7 @@ def test_sample_before(at_s: float, expected: tuple[float | None, int]) -> None:
 
 def test_growth() -> None:
     """The growth is that of the last half second, and of at least three samples."""
-    assert last_state(run(), 2.0).growth_per_s == 200 * MIB
-    assert last_state(run(), 1.0).growth_per_s is None
+    assert [last_state(run(), at_s).growth_per_s for at_s in (1.0, 2.0)] == [None, 200 * MIB]
 
 
 def test_unknown_samples() -> None:
@@ -143,17 +142,13 @@ class TestKernelLog:
 
         assert (session.kernel_kills, asked) == ([logged()], [{100}])
 
-    @pytest.mark.parametrize("end", [Exit(code=0), Exit(signal=signal.SIGTERM)])
-    def test_not_without_a_reason(self, asked: list[set[int]], end: Exit) -> None:
-        """It is not read when nothing was killed."""
-        take_kernel_log(run(end))
-
+    def test_reasons(self, asked: list[set[int]]) -> None:
+        """Nothing was killed: no reason. A rise of a group's count is a reason: children may have ended unseen."""
+        for end in (Exit(code=0), Exit(signal=signal.SIGTERM)):
+            take_kernel_log(run(end))
         assert asked == []
 
-    def test_after_a_rise(self, asked: list[set[int]]) -> None:
-        """A rise of a group's count is a reason, too: an ordinary user does not see how children ended."""
         take_kernel_log(run(Exit(code=0), oom_kills=[counted()]))
-
         assert len(asked) == 1
 
 

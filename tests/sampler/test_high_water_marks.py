@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from nncftools.sampler import link
 from nncftools.sampler.link import MarkWatch
 from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.process_records import Floor
-from nncftools.sampler.tree import PAGE, TICKS_PER_S, MemoryKinds
+from nncftools.sampler.tree import PAGE, MemoryKinds
 from tests.made_up import cases
 from tests.sampler.fake_proc import FakeProc, Told
 
@@ -47,15 +46,16 @@ class FakeProcess:
 
 
 FLOORS = """
-largest sum at one moment | a 100, b 50; a 20, b 90; a 80, b 90; a 80, b 90.8 | 150+0 170+0
-shared memory counts once | a 10 shmem=50, b 10 shmem=40 | 70+0
-forked copy counts its own | a 100, b 100 parents=100 | 100+0
-files of each program are beside it | a 10 file=30, b 10 file=20, c 10 file=5 name=other | 30+35
-memory that was freed without a page fault | a 100, b 50; a 10 rest, b 120 | 150+0
-ended | a 100, b 50; a ended, b 140; b 170 | 150+0 170+0
-read before it counted | a 10, b 50 early; a 10, b 50 | 10+0 60+0
+largest sum at one moment | a 100, b 50; a 20, b 90; a 80, b 90; a 80, b 90.8 | 150+0 of 150, 170+0 of 170
+shared memory counts once | a 10 shmem=50, b 10 shmem=40 | 70+0 of 110
+forked copy counts its own | a 100, b 100 parents=100 | 100+0 of 200
+files of each program are beside it | a 10 file=30, b 10 file=20, c 10 file=5 name=other | 30+35 of 85
+memory that was freed without a page fault | a 100, b 50; a 10 rest, b 120 | 150+0 of 150
+ended | a 100, b 50; a ended, b 140; b 170 | 150+0 of 150, 170+0 of 170
+ended, and its parent has not waited | a 100, b 50; a 0, b 90; a 0, b 170 | 150+0 of 150, 170+0 of 170
+read before it counted | a 10, b 50 early; a 10, b 50 | 10+0 of 10, 60+0 of 60
 """
-"""By case: what processes hold at each sample, and the floors that are written, with the mapped memory; in MiB."""
+"""By case: what processes hold at each sample, and the floors that are written, with mapped memory and RSS; in MiB."""
 
 
 @pytest.mark.parametrize("samples, expected", cases(FLOORS))
@@ -81,7 +81,8 @@ def test_floor(samples: str, expected: str) -> None:
                 restless.append(process)
         floor.read(list(processes.values()), restless, float(at_s))
 
-    assert " ".join(f"{line['size'] / MIB:g}+{line['mapped'] / MIB:g}" for line in told) == expected
+    written = [f"{line['size'] / MIB:g}+{line['mapped'] / MIB:g} of {line['rss'] / MIB:g}" for line in told]
+    assert ", ".join(written) == expected
 
 
 def test_readings_for_marks() -> None:
@@ -266,11 +267,6 @@ class TestOthers:
         watched.sample(3.0)
 
         assert watched.others == [0]
-
-
-def boot_ticks() -> int:
-    """Return the present in the kernel's ticks."""
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
 
 
 class Clock:

@@ -11,7 +11,7 @@ from nncftools.cli.options import SeriesRequest
 from nncftools.cli.series import Results
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit
-from tests.render.fit.searches import FOUND, search, trial
+from tests.render.fit.searches import FOUND, FREE, search, trial
 
 GIB = MemoryUnit.GiB
 NEVER = search(trial(9, ended="exit status 1"), works=None, fast=None)
@@ -86,8 +86,9 @@ def test_answer(fit: Fit, answer: str) -> None:
             search(trial(5.3), trial(6, 1.05), FAILED, fast=5.3),
             ["With 5.30 GiB or more, the command is as fast as without a limit, as 2 runs showed"],
         ),
+        (search(free=msgspec.structs.replace(FREE, is_short=True)), []),
     ],
-    ids=["one run", "one is slow", "fast"],
+    ids=["one run", "one is slow", "fast", "files were dropped without a limit"],
 )
 def test_speed(fit: Fit, sentences: list[str]) -> None:
     """Full speed is said only if several runs show it; nothing calls a slower run full speed."""
