@@ -19,21 +19,21 @@ from tests.test_layers import name_of, needed
 ROOT = Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
-    "ground floor": 7_968,
-    "analysis": 31_820,
+    "ground floor": 8_015,
+    "analysis": 31_896,
     "api": 6_296,
-    "cli": 44_046,
+    "cli": 44_064,
     "compression": 13_137,
     "importers": 4_021,
     "journal": 2_087,
-    "limits": 6_043,
+    "limits": 6_076,
     "live": 11_527,
     "marks": 7_806,
     "reading_marks": 6_941,
-    "render": 37_908,
-    "sampler": 21_585,
-    "session": 11_446,
-    "snapshots": 9_976,
+    "render": 37_903,
+    "sampler": 21_586,
+    "session": 11_450,
+    "snapshots": 10_003,
     "testing": 3_056,
 }
 """By room: the most nodes that it may have."""
@@ -49,7 +49,7 @@ LONGER = {
 SMALLEST = 300
 MOST_SMALL = 16
 MOST_WITH_ONE_IMPORTER = 37
-MOST_FINDINGS = {"squeezed": 1, "dense": 0, "positional": 0, "fragment": 0}
+MOST_FINDINGS = {"squeezed": 1, "dense": 1, "positional": 0, "fragment": 0}
 """By kind: the most places that are hard to read (tests/legible.py)."""
 MOST_STAND_INS = 7
 """Words in place of a noun, of 1,000 words of docstrings, comments and messages."""
