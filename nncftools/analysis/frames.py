@@ -524,22 +524,17 @@ def _find_lines(code: Sequence[Part]) -> list[Part]:
     for stack, size in uncertain.items():
         *outer, frame = stack
         function = stack[:-1], frame.code
-        lines = certain[function]
-        possible = lines
+        sizes = moving[function] or certain[function]
+        possible = list(sizes)
         if frame.line:
-            possible = Counter({line: lines[line] for line in lines if frame.line <= line.line <= last_line(frame)})
-        elif moving[function]:
-            possible = moving[function]
-        best = max(possible, key=possible.__getitem__, default=frame)
-        if lines[best] >= size:
+            sizes = certain[function]
+            possible = [line for line in sizes if frame.line <= line.line <= last_line(frame)]
+        best = max(possible, key=sizes.__getitem__, default=frame)
+        if certain[function][best] >= size:
             moved[stack] = (*outer, best)
         elif not frame.line:
             moved |= {(*outer, line): stack for line in possible}
-    placed = []
-    for part in code:
-        stack = moved.get(part.stack, part.stack)
-        placed.append(part._replace(stack=stack))
-    return placed
+    return [part._replace(stack=moved.get(part.stack, part.stack)) for part in code]
 
 
 def _make_code_rows(build_up: BuildUp, code: Sequence[Part], session: SessionData) -> list[Holder]:

@@ -468,8 +468,8 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     at_s: Seconds
     mapped: Whole = 0
     """Memory mapped from files. Each program counts once, with the process that maps most."""
-    rss: Size = 0
-    """RSS from the same reading as ``size``. Samples may be earlier. 0 in old recordings."""
+    rss: Size | None = None
+    """RSS from the same reading as ``size``. Samples may be earlier. Null in old recordings."""
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
