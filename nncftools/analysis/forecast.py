@@ -199,7 +199,7 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     if of_run.sizes[-1] - explained > find_tolerance(of_run.sizes):
         found.append(of_run)
     certain = _choose_certain(found, layer_parameters, twice=True)
-    winner = max(certain or [of_run], key=lambda line: line.at(full))
+    winner = max(certain or found or [of_run], key=lambda line: line.at(full))
     size = winner.at(full)
     doubts = []
     for line in found:
@@ -230,12 +230,12 @@ def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool
     With ``twice``, a line through only the last two points has another condition: two runs had the largest number of
     layers, and both runs held the same memory.
     """
-    certain = [line for line in found if line.is_straight and not line.is_partial]
+    certain = [line for line in found if line.is_straight and not line.skipped]
     steepest = max((line.slope for line in certain), default=0.0)
     copy = layer_parameters * _BYTES_PER_NUMBER or math.inf
     most = copy * (math.ceil(steepest / copy) + 1)
     for line in found:
-        is_seen = line.is_partial or (line.is_bent and (line.is_confirmed or not twice))
+        is_seen = line.skipped or (line.is_bent and (line.is_confirmed or not twice))
         if is_seen and line.slope <= most:
             certain.append(line)
     return certain

@@ -81,8 +81,9 @@ def _explain_unknown(result: Result, unit: MemoryUnit) -> str:
     if doubtful is None:
         return f"a forecast needs {LEAST_SLICES} slices, and {len(result.used)} can be used"
     held = f"{doubtful.operation or 'the command'} held"
-    sizes = ", ".join(unit.brief(size) for size in doubtful.sizes)
-    layers = ", ".join(map(str, doubtful.layers))
+    points = [*doubtful.skipped, *zip(doubtful.layers, doubtful.sizes, strict=True)]
+    sizes = ", ".join(unit.brief(size) for _, size in points)
+    layers = ", ".join(str(count) for count, _ in points)
     if doubtful.apart:
         return f"{held} {unit.label(doubtful.apart)} more in one of two runs with the same number of layers"
     reason = (
