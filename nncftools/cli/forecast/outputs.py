@@ -232,7 +232,7 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
         result.layers,
         unit.of(known.floor.value),
         "v",
-        label=f"floor, {unit.label(known.floor.value)}",
+        label=f"floor, {_bound(known.floor, unit.label)}",
         color=drawing.FAINT,
         markersize=7,
     )
