@@ -47,8 +47,8 @@ _MOST_OF_TIME = 1.25
 """``_LEAST_OF_TIME`` and ``_MOST_OF_TIME`` are factors for the bounds of a forecast duration. The durations of equal
 runs vary by 20 %, and runs with few layers mostly import modules."""
 _FLAT = 0.03
-"""If the peak grows by less than this share from the smallest slice (run with few layers) to all layers, the peak does
-not depend on the model."""
+"""If the peak grows by less than this share from the smallest slice (run with few layers) to all layers, the peak
+hardly depends on the number of layers."""
 _BYTES_PER_NUMBER = 4
 """The bytes of a weight in float32. Tools do not convert weights to a larger type."""
 
@@ -141,9 +141,26 @@ class Result(msgspec.Struct, kw_only=True):
             return None
         return compare_lines(self.used, self.layers, self.layer_parameters).doubt
 
+    def may_hide_weights(self, known: Forecast) -> bool:
+        """Return whether a forecast may be too low because each slice held more than the weights of the slice.
+
+        With all layers, the weights are larger. A command that loads the model holds these weights, and the memory that
+        the command held before the first operation.
+        """
+        largest = self.used[-1]
+        starts = [point.start for point in largest.points if point.start is not None]
+        needed = min(starts, default=0.0) + self.weights
+        layer = self.weights * self.layer_parameters / max(1, self.parameters)
+        missing = layer * (self.layers - largest.layers)
+        return known.peak.high < needed <= largest.peak + missing
+
     def finish(self, limit: int | None) -> None:
         """Make the forecast from the slices, and judge whether the model fits into a limit."""
         known = forecast(self.used, self.layers, self.layer_parameters)
+        if known is not None and self.may_hide_weights(known):
+            for name in ("peak", "floor", "comfortable"):
+                bound = replace(getattr(known, name), is_at_least=True)
+                known = replace(known, **{name: bound})
         self.forecast = known
         self.limit = limit
         self.fits = None if known is None or limit is None else judged(known, limit)

@@ -156,10 +156,13 @@ def notes(result: Result) -> Iterator[str]:
     known = result.forecast
     if known is None:
         return
-    if known.is_small:
-        yield "imports and other work without the model take almost the whole peak: the model is too small to matter"
-    if known.peak.is_at_least:
+    if result.may_hide_weights(known):
+        weights = brief_size(result.weights)
+        yield f"the peak is a lower bound: all weights ({weights}) may need more memory than the slices show"
+    elif known.peak.is_at_least:
         yield "the peak is a lower bound: only a few slices show the operation that will have the peak with all layers"
+    elif known.is_small:
+        yield "the peak hardly grows with the number of layers: imports and other work take most of the memory"
 
 
 def make_shown(result: Result, unit: MemoryUnit) -> Shown:

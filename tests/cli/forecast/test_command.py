@@ -295,6 +295,23 @@ class TestAnswer:
 
         assert outputs.answer(result).startswith(f"Unknown whether it fits into 4 GiB: {text}")
 
+    @pytest.mark.parametrize(
+        "weights, fits, note",
+        [
+            (8000, "fits", "the peak hardly grows with the number of layers"),  # never loaded at once
+            (404, "may not fit", "the peak is a lower bound: all weights (404 MiB) may need more memory"),
+        ],
+    )
+    def test_hidden_weights(self, weights: int, fits: str, note: str) -> None:
+        """A flat peak is a lower bound if it is above the weights of each slice, and below the weights of the model."""
+        point = Point(operation="A", place=1, start=12 * MIB, peak=231 * MIB, floor=1)
+        flat = [replace(part, peak=231 * MIB, points=[point]) for part in measured(2, 4, 6)]
+        result = replace(of_layers(16, flat), weights=weights * MIB, parameters=16, layer_parameters=1)
+        result.finish(300 * MIB)
+
+        assert result.fits == fits
+        assert next(outputs.notes(result)).startswith(note)
+
 
 class TestForecast:
     def test_peak(self, nncf_tools: Run, tmp_path: Path) -> None:
