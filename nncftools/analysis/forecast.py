@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import operator
 import pathlib
-import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -41,15 +40,15 @@ _LEAST_SPREAD_OF_FLOOR = 0.07
 """The smallest distance of the bounds from an estimate, as a share of the estimate. A floor (memory that the kernel
 cannot drop) has wider bounds, because measured floors vary by 50 MiB."""
 _BESIDE = 0.1
-"""The floor of a run (memory that the kernel cannot drop) is larger than the floor of each operation. The forecast adds
-the difference, but at most this share of the run's floor."""
+"""The floor of a run (memory that the kernel cannot drop) is larger than the floors of the operations, usually by less
+than this share of the run's floor. If the difference is larger, an operation too short for a line has the floor."""
 _LEAST_OF_TIME = 0.65
 _MOST_OF_TIME = 1.25
 """``_LEAST_OF_TIME`` and ``_MOST_OF_TIME`` are factors for the bounds of a forecast duration. The durations of equal
 runs vary by 20 %, and runs with few layers mostly import modules."""
 _FLAT = 0.03
-"""If the peak grows by less than this share from the smallest slice (run with few layers) to all layers, the peak does
-not depend on the model."""
+"""If the peak grows by less than this share from the smallest slice (run with few layers) to all layers, the peak
+hardly depends on the number of layers."""
 _BYTES_PER_NUMBER = 4
 """The bytes of a weight in float32. Tools do not convert weights to a larger type."""
 
@@ -142,11 +141,29 @@ class Result(msgspec.Struct, kw_only=True):
             return None
         return compare_lines(self.used, self.layers, self.layer_parameters).doubt
 
+    def may_hide_weights(self, known: Forecast) -> bool:
+        """Return whether a forecast may be too low because each slice held more than the weights of the slice.
+
+        With all layers, the weights are larger. A command that loads the model holds these weights, and the memory that
+        the command held before the first operation.
+        """
+        largest = self.used[-1]
+        starts = [point.start for point in largest.points if point.start is not None]
+        needed = min(starts, default=0.0) + self.weights
+        layer = self.weights * self.layer_parameters / max(1, self.parameters)
+        missing = layer * (self.layers - largest.layers)
+        return known.peak.high < needed <= largest.peak + missing
+
     def finish(self, limit: int | None) -> None:
         """Make the forecast from the slices, and judge whether the model fits into a limit."""
-        self.forecast = forecast(self.used, self.layers, self.layer_parameters)
+        known = forecast(self.used, self.layers, self.layer_parameters)
+        if known is not None and self.may_hide_weights(known):
+            for name in ("peak", "floor", "comfortable"):
+                bound = replace(getattr(known, name), is_at_least=True)
+                known = replace(known, **{name: bound})
+        self.forecast = known
         self.limit = limit
-        self.fits = None if self.forecast is None or limit is None else judged(self.forecast, limit)
+        self.fits = None if known is None or limit is None else judged(known, limit)
 
 
 def has_enough(used: Sequence[Slice]) -> bool:
@@ -198,8 +215,8 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     explained = max((line.sizes[-1] for line in found), default=-math.inf)
     if of_run.sizes[-1] - explained > find_tolerance(of_run.sizes):
         found.append(of_run)
-    certain = _choose_certain(found, layer_parameters, twice=True)
-    winner = max(certain or [of_run], key=lambda line: line.at(full))
+    certain = _choose_certain(found, layer_parameters)
+    winner = max(certain or found or [of_run], key=lambda line: line.at(full))
     size = winner.at(full)
     doubts = []
     for line in found:
@@ -210,16 +227,16 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     doubt = max(doubts, key=lambda line: line.highest_at(full), default=None)
     if doubt is None and (not certain or _has_error(winner, full, _VAGUE)):
         doubt = winner
-    ends_higher = False
+    is_at_least = winner.is_bent
     for line in certain:
         if line.operation == winner.operation and line.what == "peak":
-            ends_higher = size > line.at(full) * _NOTICEABLE
+            is_at_least |= size > line.at(full) * _NOTICEABLE
     usable = [line for line in found if line.is_straight or line.is_bent]
     lower = [line for line in usable if line.at(full) <= size]
-    return Comparison(lower, winner, doubt, is_at_least=winner.is_bent or ends_higher)
+    return Comparison(lower, winner, doubt, is_at_least)
 
 
-def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool) -> list[Line]:
+def _choose_certain(found: Sequence[Line], layer_parameters: int) -> list[Line]:
     """Return the lines that are reliable enough for a forecast.
 
     A line through all points is reliable. A line through only the last two or three points is reliable if the slope
@@ -227,15 +244,15 @@ def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool
     to whole copies of a layer in float32, plus another copy. If ``layer_parameters`` (the number of weights of a layer)
     is 0, there is no limit.
 
-    With ``twice``, a line through only the last two points has another condition: two runs had the largest number of
-    layers, and both runs held the same memory.
+    A line through only the last two points has another condition: two runs had the largest number of layers, and both
+    runs held the same memory.
     """
-    certain = [line for line in found if line.is_straight and not line.is_partial]
+    certain = [line for line in found if line.is_straight and not line.skipped]
     steepest = max((line.slope for line in certain), default=0.0)
     copy = layer_parameters * _BYTES_PER_NUMBER or math.inf
     most = copy * (math.ceil(steepest / copy) + 1)
     for line in found:
-        is_seen = line.is_partial or (line.is_bent and (line.is_confirmed or not twice))
+        is_seen = line.skipped or (line.is_bent and line.is_confirmed)
         if is_seen and line.slope <= most:
             certain.append(line)
     return certain
@@ -244,11 +261,14 @@ def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool
 def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
     """Return the estimate of a measured value for the model with all layers.
 
-    The more layers the model has beyond the measured points, the larger is the error.
+    The more layers the model has beyond the measured points, the larger is the error. A line through only the last two
+    points gives no higher lower bound than the last point, unless two runs held the same memory.
     """
     value = known.highest_at(full)
     spread = max(value * least, known.error_at(full))
-    low = max(known.sizes[-1], value - spread)
+    low = known.sizes[-1]
+    if known.is_straight or known.is_confirmed:
+        low = max(low, value - spread)
     return Estimate(value, low, high=value + spread, is_at_least=not known.is_straight)
 
 
@@ -308,28 +328,28 @@ def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate
 def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estimate:
     """Return the floor of the whole model: the memory that the kernel cannot drop.
 
-    The floor is the largest floor of an operation at ``full`` layers, plus the memory of the run outside this
-    operation. ``full`` is the number of layers of the whole model. ``layer_parameters`` is the number of weights of a
-    layer; 0 if unknown.
+    The floor is the highest line at ``full`` layers: of the floors of the operations, and of the floor of the whole
+    run. The floor is at least the floor of the largest slice. ``full`` is the number of layers of the whole model.
+    ``layer_parameters`` is the number of weights of a layer; 0 if unknown.
+
+    Short operations have no line. If the line of the run is much higher than the lines of all operations, a short
+    operation has the floor. Then the result is a lower bound, because yet another operation may have the floor with
+    more layers.
     """
     of_run = line_of_runs(used, [part.floor for part in used])
     found = draw_lines(used, (FLOOR,))
-    certain = _choose_certain(found, layer_parameters, twice=False)
-    if not certain:
-        return replace(estimate(of_run, full, least=_LEAST_SPREAD_OF_FLOOR), is_at_least=True)
+    certain = _choose_certain(found, layer_parameters)
+    highest = max((line.at(full) for line in certain), default=0.0)
+    is_explained = highest >= of_run.at(full) * (1 - _BESIDE)
+    if of_run.is_straight or not certain:
+        certain.append(of_run)
     winner = max(certain, key=lambda line: line.at(full))
-    rests = []
-    for place in range(-LEAST_SLICES, 0):
-        held = max(line.sizes[place] for line in certain)
-        rests.append(of_run.sizes[place] - held)
-    outside = of_run.sizes[-1] * _BESIDE
-    beside = max(0.0, min(statistics.median(rests), outside))
-    sizes = [size + beside for size in winner.sizes]
-    raised = winner._replace(base=winner.base + beside, sizes=sizes)
-    floor = estimate(raised, full, least=_LEAST_SPREAD_OF_FLOOR)
-    most = floor.high * _NOTICEABLE - beside
+    last = of_run.sizes[-1]
+    seen = Estimate(last, last, last)
+    floor = estimate(winner, full, least=_LEAST_SPREAD_OF_FLOOR).combine(seen, max)
+    most = floor.high * _NOTICEABLE
     is_open = any(line.limit_at(full) > most for line in found if line not in certain)
-    return replace(floor, is_at_least=floor.is_at_least or is_open)
+    return replace(floor, is_at_least=floor.is_at_least or is_open or not is_explained)
 
 
 def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None, str]:

@@ -97,8 +97,10 @@ class Line(NamedTuple):
     """
     is_straight: bool = True
     """Whether all points, or at least the last three points, are on the line."""
-    is_partial: bool = False
-    """Whether only the last three points are on the line."""
+    skipped: Sequence[tuple[int, float]] = ()
+    """Earlier points that are not on the line: ``(number of layers, bytes)``. Empty if all points are in ``layers`` and
+    ``sizes``.
+    """
     is_bent: bool = False
     """Whether only the last two points are on the line, because memory grew faster between these two. A line that is
     neither straight nor bent gives no forecast."""
@@ -248,14 +250,14 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
 
     If the points are not on a line, the last three points are tried, and then the last two.
     """
+    points = [*zip(layers, sizes, strict=True)]
     for first in range(max(1, len(layers) - LEAST_SLICES + 1)):
         last = (layers[first:], sizes[first:])
         slope, base = statistics.linear_regression(*last)
-        fitted = Line(*last, slope=slope, base=base, is_partial=first > 0)
+        fitted = Line(*last, slope=slope, base=base, skipped=points[:first])
         if fitted.off <= find_tolerance(fitted.sizes):
             return fitted
     slopes = []
-    points = zip(layers, sizes, strict=True)
     for (left, before), (right, after) in pairwise(points):
         slopes.append((after - before) / (right - left))
     *earlier, slope = slopes
@@ -282,10 +284,11 @@ def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> lis
         varying.update(name for name in first if calls[name] != first[name])
     runs = [_sizes(part, varying) for part in slices]
     found = []
-    for operation, what in runs[0]:
-        if what in levels and all((operation, what) in run for run in runs):
-            sizes = [run[operation, what] for run in runs]
-            found.append(line_of_runs(slices, sizes)._replace(operation=operation, what=what))
+    for key in runs[0]:
+        operation, what = key
+        if what in levels and all(key in run for run in runs):
+            line = line_of_runs(slices, [run[key] for run in runs])
+            found.append(line._replace(operation=operation, what=what))
     return found
 
 

@@ -72,24 +72,25 @@ def test_interval() -> None:
     assert noisy.high - noisy.value > exact.high - exact.value
 
 
-def test_two_slices_are_not_enough() -> None:
-    """A line through two points says nothing about itself: that is not known. Unused slices do not count."""
-    slices = of(A="1000+100k")
-    result = forecast.Result(command=[], model="", layers=16, parameters=0, weights=0)
-    result.slices = [*slices[:2], replace(slices[2], unused="exit status 1")]
-    result.finish(None)
-
-    assert forecast.forecast(slices[:2], 16) is None
-    assert result.forecast is None
+@pytest.mark.parametrize("slices", [of(A="1000+100k")[:2], of(A="1200 1400 1800")], ids=["two slices", "bent"])
+def test_unknown(slices: Sequence[Slice]) -> None:
+    """A line through two points says nothing about itself, and a bent line has to be seen in a second run."""
+    assert forecast.forecast(slices, 16) is None
 
 
-def test_bent_line() -> None:
-    """A bent line leaves the peak unknown, until a second run of the bent point holds the same: then it is a bound."""
-    found = peak(of((2, 4, 6, 6), A="1200 1400 1800 1800"))
+@pytest.mark.parametrize(
+    "slices, value, is_at_least",
+    [
+        (of((2, 4, 6, 6), A="1200 1400 1800 1800"), 600 + 200 * 16, True),  # bent in two runs
+        (of(Compress={"peak": "1500+10k", "end": "800+150k"}), 800 + 150 * 16, True),
+        (of(A="1000+10k", B="100 200 110"), 1160, False),
+    ],
+)
+def test_peak(slices: Sequence[Slice], value: float, *, is_at_least: bool) -> None:
+    """A peak is a lower bound where a line bends, or where two lines cross; low operations do no harm."""
+    found = peak(slices)
 
-    assert forecast.forecast(of(A="1200 1400 1800"), 16) is None
-    assert found.value == pytest.approx(600 + 200 * 16)
-    assert found.is_at_least
+    assert (found.value, found.is_at_least) == (pytest.approx(value), is_at_least)
 
 
 def run_again(slices: list[Slice], count: int, sizes: Mapping[str, float]) -> list[Slice]:
@@ -125,23 +126,13 @@ def test_late_garbage_in_one_of_two_runs() -> None:
     assert not known.peak.is_at_least
 
 
-@pytest.mark.parametrize(
-    "sizes, doubtful", [("500 1400 700", 4), ("300 600 750", 6), ("1400 500 700", 2), ("700 1000 980", 4)]
-)
+@pytest.mark.parametrize("sizes, doubtful", [("500 1400 700", 4), ("300 600 750", 6), ("1400 500 700", 2)])
 def test_off_a_line(sizes: str, doubtful: int) -> None:
     """An operation whose sizes are on no line, and which could hold more than the others, leaves the peak unknown."""
     slices = of(A="1000+10k", B=sizes)
 
     assert forecast.forecast(slices, 16) is None
     assert forecast.find_doubtful(slices, 16, 0) == doubtful
-
-
-def test_off_a_line_and_lower() -> None:
-    """An operation whose sizes are on no line does no harm where it cannot be much higher than the others."""
-    found = peak(of(A="1000+10k", B="100 200 110"))
-
-    assert found.value == pytest.approx(1160)
-    assert not found.is_at_least
 
 
 def test_peak_in_unmarked_time() -> None:
@@ -162,68 +153,53 @@ def test_peak_in_unmarked_time() -> None:
 
 def test_disturbed() -> None:
     """Where memory was short, the interval has what was dropped, carried to all layers."""
-    slices = of(A="1000+100k")
-    known = forecast.forecast([*slices[:2], replace(slices[2], refaults=60 * MIB)], 16)
+    *others, last = of(A="1000+100k")
+    found = peak([*others, replace(last, refaults=60 * MIB)])
 
-    assert known is not None
-    assert known.peak.high - peak(slices).high * MIB == pytest.approx(160 * MIB)
-
-
-def test_floor_that_is_off() -> None:
-    """A floor is a lower bound where an operation whose sizes are on no line may hold more."""
-    slices = of(floor="400+20k", A={"peak": "2000+1k", "floor": "400+20k"}, B={"floor": "500 505 650"})
-    known = forecast.forecast(slices, 16, 1_000_000)
-
-    assert known is not None
-    assert (known.floor.is_at_least, known.peak.is_at_least) == (True, False)
+    assert found.high - peak([*others, last]).high == pytest.approx(160)
 
 
-def check_parts(known: forecast.Forecast) -> None:
-    """Fail if the figures of a forecast contradict each other."""
-    assert known.floor.value <= known.peak.value <= known.comfortable.value
-    assert known.floor.high <= known.peak.high <= known.comfortable.high
-    for figure in (known.peak, known.floor, known.comfortable, known.time):
-        assert figure.low <= figure.value <= figure.high
-        assert figure.low < figure.high
-
-
-def test_end_above_the_peak() -> None:
-    """Where an operation's end crosses its peak's line, the truth is the higher of two lines: at least its end."""
-    found = peak(of(Compress={"peak": "1500+10k", "end": "800+150k"}))
-
-    assert found.value == pytest.approx(800 + 150 * 16)
-    assert found.is_at_least
-
-
-@pytest.mark.parametrize("is_marked", [True, False])
-def test_peak_outside_operations(is_marked: bool) -> None:  # noqa: FBT001 — a case
+@pytest.mark.parametrize("operations, doubtful", [({"Load": "300+10k"}, 6), ({}, None)])
+def test_peak_outside_operations(operations: Mapping[str, str], doubtful: int | None) -> None:
     """The peaks are on a line, and yet not known where no operation has them: another one may take over."""
-    operations = {"Load": "300+10k"} if is_marked else {}
     slices = of(peak="500+50k", **operations)
 
     assert forecast.forecast(slices, 16) is None
-    doubt = forecast.compare_lines(slices, 16).doubt
-    assert doubt is not None
-    assert doubt.at(16) == pytest.approx(1300 * MIB)
-    assert forecast.find_doubtful(slices, 16, 0) == (6 if is_marked else None)
+    assert forecast.find_doubtful(slices, 16, 0) == doubtful
 
 
 def test_once_per_layer() -> None:
-    """An operation that is performed once per layer is one: with the most that it held."""
-    slices = of()
+    """An operation that is performed once per layer has the most that it held; of floors, each place has a line."""
+    slices = of(floor="900 905 910", L={"peak": "2000+0k", "floor": "400+80k"})
     for part in slices:
-        part.points.extend(Point(operation="L", place=n + 1, peak=(100 + 10.0 * n) * MIB) for n in range(part.layers))
-
-    assert peak(slices).value == pytest.approx(100 + 10 * 15)
-
-
-def test_floor_by_operation() -> None:
-    """The floor is that of the operation whose line is the highest, though another one holds it in all slices."""
-    lines = {"Imports": {"floor": "300+2k"}, "Saving": {"peak": "2000+0k", "floor": "100+20k"}}
-    known = forecast.forecast(of(floor="304 308 312", **lines), 40)
+        part.points.extend(Point(operation="L", place=2 + n, peak=(1900 + 100.0 * n) * MIB) for n in range(part.layers))
+    known = forecast.forecast(slices, 16)
 
     assert known is not None
-    assert known.floor.value == pytest.approx(900 * MIB, rel=0.02)
+    assert known.peak.value == pytest.approx((1900 + 100 * 15) * MIB)
+    assert known.floor.value == pytest.approx(1680 * MIB)
+
+
+@pytest.mark.parametrize(
+    "floor, operations, low, value, is_at_least",
+    [
+        ("400+20k", {"A": "400+20k", "B": "500 505 650"}, 670, 720, True),
+        ("304 308 312", {"Imports": "300+2k", "Saving": "100+20k"}, 391, 420, False),
+        ("56+14k", {"Load": "38+4k"}, 260, 280, True),
+        ("406 449 542", {"Load": "400+8k"}, 542, 542, True),
+        ("400 410 600", {"Load": "400 410 600"}, 600, 1550, True),
+    ],
+    ids=["off a line", "other operation than in slices", "short operation", "short operation, off a line", "bent"],
+)
+def test_floor(*, floor: str, operations: Mapping[str, str], low: float, value: float, is_at_least: bool) -> None:
+    """The floor is the highest line of an operation or of the run; a lower bound where an operation may hold more."""
+    slices = of(floor=floor, Peak="2000+1k", **{name: {"floor": cost} for name, cost in operations.items()})
+    known = forecast.forecast(slices, 16, 1_000_000)
+
+    assert known is not None
+    assert (known.floor.is_at_least, known.peak.is_at_least) == (is_at_least, False)
+    assert known.floor.low == pytest.approx(low * MIB, rel=0.01)
+    assert known.floor.value == pytest.approx(value * MIB, rel=0.01)
 
 
 def test_floor_between_samples() -> None:
@@ -235,17 +211,6 @@ def test_floor_between_samples() -> None:
     (point,) = measure_points(session(columns, marks=operations, processes=processes))
 
     assert (point.peak, point.floor) == (350 * MIB, 250 * MIB)
-
-
-def test_floor_of_the_first_of_many() -> None:
-    """Of an operation that is performed once per layer, each place has a line: the first may hold the floor."""
-    slices = of(floor="890+10k", Inference={"peak": "2000+0k", "floor": "880+10k"})
-    for part in slices:
-        part.points.extend(Point(operation="Inference", place=2 + place, peak=0.0) for place in range(part.layers))
-    known = forecast.forecast(slices, 16)
-
-    assert known is not None
-    assert known.floor.value == pytest.approx(1040 * MIB, rel=0.02)
 
 
 @pytest.mark.parametrize("end_s, expected", [(1.4, 500 * MIB), (0.5, None)], ids=["long", "short"])
@@ -287,7 +252,11 @@ def test_kept_recordings(kept: Kept) -> None:
         assert kept.result.doubt is not None
         return
     if known.comfortable.value >= known.peak.value:  # processes that share memory need less than the sum of them
-        check_parts(known)
+        assert known.floor.value <= known.peak.value <= known.comfortable.value
+        assert known.floor.high <= known.peak.high <= known.comfortable.high
+    for figure in (known.peak, known.floor, known.comfortable, known.time):
+        assert figure.low <= figure.value <= figure.high
+        assert figure.low < figure.high
     for limit in (known.floor.low, known.floor.high, known.peak.high, known.comfortable.high):
         verdict = forecast.judged(known, round(limit))
         assert verdict != forecast.YES or limit >= known.comfortable.high

@@ -81,8 +81,9 @@ def _explain_unknown(result: Result, unit: MemoryUnit) -> str:
     if doubtful is None:
         return f"a forecast needs {LEAST_SLICES} slices, and {len(result.used)} can be used"
     held = f"{doubtful.operation or 'the command'} held"
-    sizes = ", ".join(unit.brief(size) for size in doubtful.sizes)
-    layers = ", ".join(map(str, doubtful.layers))
+    points = [*doubtful.skipped, *zip(doubtful.layers, doubtful.sizes, strict=True)]
+    sizes = ", ".join(unit.brief(size) for _, size in points)
+    layers = ", ".join(str(count) for count, _ in points)
     if doubtful.apart:
         return f"{held} {unit.label(doubtful.apart)} more in one of two runs with the same number of layers"
     reason = (
@@ -155,10 +156,13 @@ def notes(result: Result) -> Iterator[str]:
     known = result.forecast
     if known is None:
         return
-    if known.is_small:
-        yield "imports and other work without the model take almost the whole peak: the model is too small to matter"
-    if known.peak.is_at_least:
+    if result.may_hide_weights(known):
+        weights = brief_size(result.weights)
+        yield f"the peak is a lower bound: all weights ({weights}) may need more memory than the slices show"
+    elif known.peak.is_at_least:
         yield "the peak is a lower bound: only a few slices show the operation that will have the peak with all layers"
+    elif known.is_small:
+        yield "the peak hardly grows with the number of layers: imports and other work take most of the memory"
 
 
 def make_shown(result: Result, unit: MemoryUnit) -> Shown:
@@ -231,7 +235,7 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
         result.layers,
         unit.of(known.floor.value),
         "v",
-        label=f"floor, {unit.label(known.floor.value)}",
+        label=f"floor, {_bound(known.floor, unit.label)}",
         color=drawing.FAINT,
         markersize=7,
     )
