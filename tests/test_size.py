@@ -20,7 +20,7 @@ ROOT = Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
     "ground floor": 8_015,
-    "analysis": 31_958,
+    "analysis": 31_961,
     "api": 6_296,
     "cli": 44_102,
     "compression": 13_137,
@@ -49,7 +49,7 @@ LONGER = {
 SMALLEST = 300
 MOST_SMALL = 16
 MOST_WITH_ONE_IMPORTER = 37
-MOST_FINDINGS = {"squeezed": 1, "dense": 1, "positional": 0, "fragment": 0}
+MOST_FINDINGS = {"squeezed": 1, "dense": 0, "positional": 0, "fragment": 0}
 """By kind: the most places that are hard to read (tests/legible.py)."""
 MOST_STAND_INS = 7
 """Words in place of a noun, of 1,000 words of docstrings, comments and messages."""

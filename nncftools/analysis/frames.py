@@ -420,6 +420,10 @@ class Holder(NamedTuple):
         return self.kind in {CODE, IMPORTS} and self.certain < self.size * _MOSTLY
 
 
+Function = tuple[Stack, tuple[str, str]]
+"""The callers of a function, and the function: its name and file."""
+
+
 class _Rows(NamedTuple):
     """All rows of a table of memory: the bytes that each stack or program took up to a moment."""
 
@@ -463,7 +467,8 @@ def _make_rows(build_up: BuildUp, session: SessionData) -> _Rows:
         if package:
             imports[package] += part.size
             outer = part._replace(stack=part.stack[: part.still])
-            certain += part.size if imported_with(outer, snapshots) else 0
+            if imported_with(outer, snapshots):
+                certain += part.size
         elif part.kind == NOT_SEEN:
             others[WITHOUT_STACK[NOT_SEEN]] += part.size
         elif part.kind == SHARED:
@@ -472,8 +477,9 @@ def _make_rows(build_up: BuildUp, session: SessionData) -> _Rows:
             code.append(_keep_own(part))
     rows = _make_code_rows(build_up, _find_lines(code), session)
     if imports:
-        row = Holder(LABELS[IMPORTS], imports.total(), certain, IMPORTS)
-        rows.append(row._replace(parts=imports.most_common()))
+        packages = imports.most_common()
+        size = imports.total()
+        rows.append(Holder(LABELS[IMPORTS], size, certain, IMPORTS, parts=packages))
     if shared:
         rows.append(Holder(LABELS[SHARED_PAGES], shared, 0, SHARED_PAGES))
     rows.sort(key=lambda row: -row.size)
@@ -508,8 +514,8 @@ def _find_lines(code: Sequence[Part]) -> list[Part]:
     An uncertain line stays if the likely line took less memory. If its number is unknown in this case, the other lines
     lose their numbers: they share a row.
     """
-    certain = defaultdict[tuple[Stack, tuple[str, str]], Counter[Frame]](Counter)
-    moving = defaultdict[tuple[Stack, tuple[str, str]], Counter[Frame]](Counter)
+    certain = defaultdict[Function, Counter[Frame]](Counter)
+    moving = defaultdict[Function, Counter[Frame]](Counter)
     uncertain = Counter[Stack]()
     for part in code:
         for frame in part.stack[-1:]:
@@ -523,7 +529,7 @@ def _find_lines(code: Sequence[Part]) -> list[Part]:
     moved: dict[Stack, Stack] = {}
     for stack, size in uncertain.items():
         *outer, frame = stack
-        function = stack[:-1], frame.code
+        function = tuple(outer), frame.code
         sizes = moving[function] or certain[function]
         possible = list(sizes)
         if frame.line:
@@ -534,7 +540,11 @@ def _find_lines(code: Sequence[Part]) -> list[Part]:
             moved[stack] = (*outer, best)
         elif not frame.line:
             moved |= {(*outer, line): stack for line in possible}
-    return [part._replace(stack=moved.get(part.stack, part.stack)) for part in code]
+    placed = []
+    for part in code:
+        stack = moved.get(part.stack, part.stack)
+        placed.append(part._replace(stack=stack))
+    return placed
 
 
 def _make_code_rows(build_up: BuildUp, code: Sequence[Part], session: SessionData) -> list[Holder]:
