@@ -30,7 +30,7 @@ MOST_NODES = {
     "live": 11_527,
     "marks": 7_806,
     "reading_marks": 6_941,
-    "render": 37_922,
+    "render": 37_980,
     "sampler": 21_585,
     "session": 11_446,
     "snapshots": 9_929,
