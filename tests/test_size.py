@@ -23,7 +23,7 @@ MOST_NODES = {
     "analysis": 31_714,
     "api": 6_296,
     "cli": 44_046,
-    "compression": 13_137,
+    "compression": 13_194,
     "importers": 4_021,
     "journal": 2_087,
     "limits": 6_043,
