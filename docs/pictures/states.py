@@ -8,7 +8,7 @@ import numpy as np
 
 from nncftools.session.model import Exit, Frame, Host, LimitReached, Mark, SamplerFacts
 from tests.made_up import MIB, process, session
-from tests.render.built_up import IMPORT, LOAD, MAIN, TRACE, built_up, group, mapped
+from tests.render.built_up import LOAD, MACHINERY, MAIN, TRACE, built_up, group, mapped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +62,7 @@ def near_its_limit() -> Session:
 
 def with_stacks() -> Session:
     """Return a run with stacks and mappings."""
-    steps = [([MAIN, LOAD], 300), ([MAIN, IMPORT], 150), ([MAIN, TRACE], 500), ([MAIN, _CONVERT], 250)]
+    steps = [([MAIN, LOAD], 300), ([MAIN, MACHINERY], 150), ([MAIN, TRACE], 500), ([MAIN, _CONVERT], 250)]
     file = group("file", 280, "/m/model.safetensors", copied=20)
     mappings = [
         mapped(place / 2 + 0.1, group("anonymous", 90 * place + 20), group("libraries", 120), *([file] * (place > 1)))

@@ -166,7 +166,7 @@ def _draw(outcome: Visualization) -> None:
     unicode = "utf" in (sys.stdout.encoding or "").lower()
     height = min(_LINES, max(_FEWEST_LINES, lines * 2 // 3))
     for comparison in outcome.comparisons:
-        screen.to_stdout(chart(comparison, outcome.max_error, columns, height, unicode=unicode))
+        screen.to_stdout(chart(comparison, outcome.far, columns, height, unicode=unicode))
 
 
 def from_lm_eval(  # noqa: PLR0913 — one parameter per option

@@ -381,7 +381,7 @@ def draw(fit: Fit, unit: MemoryUnit, path: Path) -> None:
         axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:,.10g}")
     axes.margins(0.15)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, axes.dataLim.ymax * 1.2)
     axes.set_ylabel("Time (s)")
     axes.set_xlabel(f"Memory limit ({unit})")
     drawing.legend_below(canvas, 5)

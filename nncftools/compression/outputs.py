@@ -14,7 +14,7 @@ import contextlib
 import json
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from nncftools.compression.results import (
     Result,
     choose,
     figure_text,
-    find_far_error,
+    find_far,
     get_figure,
     left_out_text,
     name_in_sentence,
@@ -309,7 +309,8 @@ class Request(NamedTuple):
     also: Sequence[reading.Cost] = ()
     """Memory sizes or durations, such as the peak memory of compression; each has a separate panel in the picture."""
     max_error: float | None = None
-    """Results with a larger error are not drawn. By default, results far beyond all others are not drawn."""
+    """Results with a larger error are not drawn. By default, results whose error or compression rate is far beyond all
+    others are not drawn."""
 
 
 class Visualization(NamedTuple):
@@ -319,8 +320,8 @@ class Visualization(NamedTuple):
     files: Sequence[pathlib.Path]
     notes: Sequence[str]
     """Remarks for readers of the table and the picture."""
-    max_error: float
-    """The largest error that is drawn."""
+    far: Collection[int]
+    """The ``id`` of each result that is not drawn."""
 
 
 def make(request: Request) -> Visualization:
@@ -346,8 +347,8 @@ def make(request: Request) -> Visualization:
     computed.require(models, [*bounded, *request.also])
     comparisons = computed.comparisons(models, metrics)
     targets = _name_targets(request)
-    max_error = find_far_error(comparisons) if request.max_error is None else request.max_error
-    drawing = draw(comparisons, request.bounds, max_error, request.also)
+    far = find_far(comparisons, request.max_error)
+    drawing = draw(comparisons, request.bounds, far, request.also)
     table = markdown(*cells(comparisons, extra=request.extra)) + failures(comparisons)
     contents = {targets["md"]: table.encode()}
     for kind in request.formats:
@@ -360,8 +361,10 @@ def make(request: Request) -> Visualization:
     if not request.metrics and set(metrics) != set(STANDARD):
         notes.insert(0, f"the error is the average of {'; '.join(metric.column for metric in metrics)}")
     if drawing.left_out:
-        notes.append(f"not in the picture, because of larger errors: {', '.join(drawing.left_out)}")
-    return Visualization(comparisons, list(contents), [*notes, *left_out], max_error)
+        notes.append(
+            f"not in the picture, because error or compression rate is too large: {', '.join(drawing.left_out)}"
+        )
+    return Visualization(comparisons, list(contents), [*notes, *left_out], far)
 
 
 def _name_targets(request: Request) -> dict[str, pathlib.Path]:
@@ -427,14 +430,14 @@ _ROOM_FOR_LABELS = 70
 _PLAIN = str.maketrans("─│┌┐└┘├┤┬┴┼", "-|+++++++++")
 
 
-def chart(comparison: Comparison, max_error: float, width: int, height: int, *, unicode: bool) -> str:
+def chart(comparison: Comparison, far: Collection[int], width: int, height: int, *, unicode: bool) -> str:
     """Return a chart of ``height`` lines and ``width`` columns. Filled points are on the Pareto front.
 
     A name that would cover another name is left out, because the table has all names.
     """
     import plotext
 
-    shown = [result for result in comparison.results if result.error <= max_error]
+    shown = [result for result in comparison.results if id(result) not in far]
     plotext.terminal.limit(False, False)  # noqa: FBT003 — width and height
     figure = plotext.figure
     figure.clear()

@@ -9,7 +9,7 @@ import io
 import itertools
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -70,8 +70,8 @@ _LEGEND_ROOM_IN = 9.6
 _HANDLE_IN = 0.6
 """The width of the marker and the gap in a legend's column, in inches."""
 _GREY = "#777777"
-_NOT_DRAWN = 80
-"""The most characters of the text about results that are not drawn."""
+_LINE = 95
+"""The most characters in a line of the title, or of the text about results that are not drawn."""
 
 
 class ShownResult(NamedTuple):
@@ -122,7 +122,7 @@ class Drawing:
     unnamed: int = 0
     """The number of points that have no name, because there was no room."""
     left_out: list[str] = field(default_factory=list)
-    """Names and errors of the results that are not drawn, because the error is too large."""
+    """Name, error and compression rate of the results that are not drawn because they are far from the others."""
     points: list[tuple[Result, str]] = field(default_factory=list)
     """The results in the picture, each with a colour."""
     joined: set[Group] = field(default_factory=set)
@@ -132,21 +132,23 @@ class Drawing:
 def draw(
     comparisons: Sequence[Comparison],
     bounds: Bounds | None = None,
-    max_error: float = math.inf,
+    far: Collection[int] = (),
     also: Sequence[reading.Cost] = (),
 ) -> Drawing:
-    """Draw all results except baselines. Each cost (memory or time) in ``also`` has a panel below the compression rate.
+    """Draw all results except baselines, and except results whose ``id`` is in ``far``.
 
-    Bounds are drawn as lines. For each model, a ring marks the smallest result within the bounds.
+    Each cost (memory or time) in ``also`` has a panel below the compression rate. Bounds are drawn as lines. For each
+    model, a ring marks the smallest result within the bounds.
     """
     canvas, axes = figure()
     drawing = Drawing(canvas)
-    shown = _choose_results(drawing, comparisons, max_error)
+    shown = _choose_results(drawing, comparisons, far)
     panels = [Panel(axes), *_add_panels(canvas, axes, also)]
     _add_titles(panels, comparisons)
     if drawing.left_out:
-        label = f"{panels[-1].axes.get_xlabel()} (not drawn: {shortened(', '.join(drawing.left_out), _NOT_DRAWN)})"
-        panels[-1].axes.set_xlabel(label)
+        label = f"{panels[-1].axes.get_xlabel()} (not drawn: {', '.join(drawing.left_out)})"
+        label = textwrap.fill(label, _LINE, max_lines=2, placeholder=" …)")
+        panels[-1].axes.set_xlabel(label, parse_math=False)
     if not shown:
         for panel in panels:
             _write_in_middle(panel.axes, "no compressed models to show")
@@ -169,7 +171,7 @@ def draw(
     if bounds is not None:
         choices = [results.choose(comparison, bounds).best for comparison in comparisons]
         for panel in panels:
-            _add_bounds(panel, comparisons, bounds, [best for best in choices if best is not None])
+            _add_bounds(panel, comparisons, bounds, choices)
     _add_legend(drawing, panels, [comparison.name for comparison in comparisons], bounds)
     with missing_glyphs_as_boxes():
         _add_names(drawing, panels)
@@ -189,15 +191,17 @@ def render(drawing: Drawing, kind: str) -> bytes:
     return content.getvalue()
 
 
-def _choose_results(drawing: Drawing, comparisons: Sequence[Comparison], max_error: float) -> list[ShownResult]:
+def _choose_results(drawing: Drawing, comparisons: Sequence[Comparison], far: Collection[int]) -> list[ShownResult]:
     shown: list[ShownResult] = []
     numbers = itertools.count()
     for model, comparison in enumerate(comparisons):
-        for result, number in zip(comparison.results, numbers, strict=False):
+        for result in comparison.results:
+            number = next(numbers)
             if result.group is Group.BASELINE:
                 continue
-            if result.error > max_error:
-                drawing.left_out.append(f"{printable(result.label)} at {result.error:,.0%}")
+            if id(result) in far:
+                name = shortened(printable(result.label), LABEL)
+                drawing.left_out.append(f"{name} ({result.error:,.0%}, {result.rate:,.0f}x)")
                 continue
             colour = PALETTE[model % len(PALETTE)] if len(comparisons) > 1 else _COLOURS[result.group]
             shown.append(ShownResult(model, number, result, colour))
@@ -224,9 +228,8 @@ def _add_titles(panels: Sequence[Panel], comparisons: Sequence[Comparison]) -> N
     title = " · ".join(comparison.name for comparison in comparisons)
     if len(comparisons) == 1:
         title = comparisons[0].title
-    lines = "\n".join(textwrap.wrap(shortened(printable(title), 180), 95))
     axes.set_title(
-        lines,
+        textwrap.fill(shortened(printable(title), 180), _LINE),
         loc="left",
         fontsize=10,
         fontweight="bold",
@@ -418,10 +421,17 @@ def _draw_point(panel: Panel, point: Point) -> None:
     marker = MARKERS[result.group]
     if not point.is_best:  # a white marker below hides the lines behind a light marker
         axes.plot(error, y, marker, color="white", markersize=MARKER_SIZE, zorder=2.5)
-    (line,) = axes.plot(error, y, marker=marker, **colour)
-    line.set(markersize=MARKER_SIZE, markeredgecolor="white", markeredgewidth=0.8)
-    line.set_gid(f"{panel.prefix}row-{point.shown.number}")
-    line.set_zorder(4 if point.is_best else 3)
+    axes.plot(
+        error,
+        y,
+        marker=marker,
+        markersize=MARKER_SIZE,
+        markeredgecolor="white",
+        markeredgewidth=0.8,
+        gid=f"{panel.prefix}row-{point.shown.number}",
+        zorder=4 if point.is_best else 3,
+        **colour,
+    )
 
 
 def _leave_room(panel: Panel) -> None:
@@ -438,11 +448,13 @@ def _leave_room(panel: Panel) -> None:
     panel.axes.set_ylim(bottom - room, top + room)
 
 
-def _add_bounds(panel: Panel, comparisons: Sequence[Comparison], bounds: Bounds, best: Sequence[Result]) -> None:
-    """Draw the bounds that are near the points, and a ring around each recommended result."""
+def _add_bounds(
+    panel: Panel, comparisons: Sequence[Comparison], bounds: Bounds, choices: Sequence[Result | None]
+) -> None:
+    """Draw the bounds that are near the points, and a ring around each recommended result in ``choices``."""
     axes = panel.axes
     for point in panel.points:
-        if any(point.shown.result is result for result in best):
+        if any(point.shown.result is result for result in choices):
             axes.plot(
                 *point.place,
                 marker="o",

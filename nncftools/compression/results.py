@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from nncftools.backports import StrEnum
@@ -495,28 +495,36 @@ def _parse_limit(figure: Cost, value: str) -> tuple[float, str]:
 
 
 _GAP = 10
-"""A model's error is an outlier, which is not drawn, if it is more than this many times the next smaller error."""
+"""An error is an outlier, which is not drawn, if it is more than this many times the next smaller error. The same is
+true of compression rates."""
 _SMALL_ERROR = 0.02
 """When errors are compared, an error below this value counts as this value."""
-_FEWEST_ERRORS = 5
+_FEWEST_POINTS = 5
 
 
-def find_far_error(comparisons: Sequence[Comparison]) -> float:
-    """Return the largest error to draw; infinity if all errors are to be drawn.
+def find_far(comparisons: Sequence[Comparison], max_error: float | None = None) -> set[int]:
+    """Return the ``id`` of each result that is not to be drawn, because the error is above ``max_error``.
 
-    If an error in the larger half of the errors is more than ten times the next smaller error, return that smaller
-    error.
+    Without ``max_error``, these are the results whose error or compression rate is far beyond most others.
     """
-    errors = []
-    for comparison in comparisons:
-        errors += [result.error for result in comparison.results]
-    if len(errors) < _FEWEST_ERRORS:
-        return math.inf
-    errors.sort()
-    middle = len(errors) // 2
-    for error, larger in pairwise(errors[middle:]):
-        if larger > _GAP * max(error, _SMALL_ERROR):
-            return error
+    every = list(chain.from_iterable(comparison.results for comparison in comparisons))
+    max_rate = math.inf
+    if max_error is None:
+        max_error = _find_limit([max(result.error, _SMALL_ERROR) for result in every])
+        max_rate = _find_limit([result.rate for result in every])
+    return {id(result) for result in every if result.error > max_error or result.rate > max_rate}
+
+
+def _find_limit(values: Sequence[float]) -> float:
+    """Return the largest value to draw; infinity if all values are to be drawn.
+
+    If a value in the larger half is more than ten times the next smaller value, return that smaller value.
+    """
+    if len(values) >= _FEWEST_POINTS:
+        larger_half = sorted(values)[len(values) // 2 :]
+        for value, larger in pairwise(larger_half):
+            if larger > _GAP * value:
+                return value
     return math.inf
 
 

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,14 +26,13 @@ Figure = dict[str, Any]
 """A dictionary in plotly's JSON format: a trace, a layout, or both."""
 
 _SMALLEST = 0.01
-"""Kinds of memory that never reach this share of the largest total are drawn together as "other"."""
+"""Kinds of memory below this share of the largest total are drawn together as "other"."""
 _NARROW_KIND = 0.008
 """Width of a bar that shows the kinds of memory, if only the moment of the reading is known. The width is a share of
 the run's duration."""
 _TOLERANCE = 0.05
-"""A bar reaches from one reading of the kinds of memory to the next reading if RSS changed little between the readings.
-RSS between the readings may be below the smaller of the two totals, or above the larger total, by at most this
-share."""
+"""A bar reaches as far as RSS and anonymous memory stay near the sizes of the reading. They may differ by at most this
+share of RSS."""
 _KIND_NAME = 32
 _FILE_COLOURS = ("#E69F00", "#F0E442", "#D55E00", "#332288", "#56B4E9")
 
@@ -60,34 +59,31 @@ _OTHER_FILES = _KINDS["other_files"]
 
 
 def kinds(session: Session, view: View, length_s: float, factor: float) -> list[Figure]:
-    """Return the kinds of memory as stacked bars, from the bottom up; return no bars if no bar is at the RSS peak.
+    """Return the kinds of memory as stacked bars, from the bottom up.
 
-    A bar begins at a moment when the memory mappings were read. If RSS stayed between the totals of this moment and of
-    the next, the bar is as wide as the time between both. Otherwise, the bar is narrow. With ``--from-zero`` there are
-    no bars: the first sample would have to be subtracted from each kind.
+    A bar shows a reading of the memory mappings. The bar covers the time around the reading in which memory hardly
+    changed; if memory changed at once, the bar is narrow. If no bar shows the RSS peak, or if all bars are narrow,
+    there are no bars. With ``--from-zero`` there are none either: the first sample would have to be subtracted from
+    each kind.
     """
-    if view.from_zero or session.snapshots is None or not session.snapshots.mappings:
+    peak = session.peak_place
+    if view.from_zero or peak is None or session.snapshots is None or not session.snapshots.mappings:
         return []
     from nncftools.analysis.rss_levels import kinds_at  # not needed without mappings
 
     moments = sorted(map(kinds_at, session.snapshots.mappings), key=lambda moment: moment.at_s)
     files = _find_large_files(moments)
-    sizes = [_measure_parts(moment, files) for moment in moments]
     least = _SMALLEST * max(moment.total for moment in moments)
-    large = {_NOT_READ}
-    for parts in sizes:
-        large.update(part for part, size in parts.items() if size >= least)
-    for parts in sizes:
-        small = sum(parts.pop(part) for part in parts.keys() - large)
-        parts[_OTHER] += small
+    sizes = [_measure_parts(moment, files, least) for moment in moments]
     narrow_s = length_s * _NARROW_KIND
-    widths_s = []
-    for moment, following in pairwise(moments):
-        until_next_s = following.at_s - moment.at_s
-        is_known = _is_known(session, moment, following)
-        widths_s.append(until_next_s if is_known else min(until_next_s, narrow_s))
-    widths_s.append(narrow_s)
-    if not _is_covered(session, moments, widths_s, narrow_s):
+    spans = _find_spans(session, moments, narrow_s)
+    least = (session.rss_peak.low or 0) * (1 - _TOLERANCE)
+    at_peak = [
+        moment
+        for moment, (begin_s, width_s) in zip(moments, spans, strict=True)
+        if begin_s <= peak.to_s and peak.from_s <= begin_s + width_s and moment.total >= least
+    ]
+    if not at_peak or max(width_s for _, width_s in spans) < 2 * narrow_s:
         return []
     of_files = chain(*files.values())
     order = dict.fromkeys((_ANONYMOUS, *of_files, *_KINDS.values(), _OTHER, _NOT_READ))
@@ -95,9 +91,9 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
         {
             "type": "bar",
             "name": plotly_text(part.name),
-            "x": [min(moment.at_s, length_s - narrow_s) / factor for moment in moments],
+            "x": [begin_s / factor for begin_s, _ in spans],
             "y": [round(view.unit.of(parts[part]), _DIGITS) for parts in sizes],
-            "width": [width_s / factor for width_s in widths_s],
+            "width": [width_s / factor for _, width_s in spans],
             "offset": 0,
             "marker": {"color": part.colour, "pattern": {"shape": part.pattern}},
         }
@@ -106,32 +102,41 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
     ]
 
 
-def _is_covered(session: Session, moments: Sequence[Kinds], widths_s: Sequence[float], near_s: float) -> bool:
-    """Return whether a bar covers the RSS peak, or is at most ``near_s`` away from the peak.
+def _find_spans(session: Session, moments: Sequence[Kinds], narrow_s: float) -> list[tuple[float, float]]:
+    """Return begin and width of each bar in seconds.
 
-    If the peak is unknown, return True. If all bars are narrow, return False.
+    Bars do not overlap. If there is room, a bar begins at least ``narrow_s`` before its reading.
     """
-    peak = session.peak_place
-    if peak is None:
-        return True
-    if max(widths_s) <= near_s:
-        return False
-    for moment, width_s in zip(moments, widths_s, strict=True):
-        if moment.at_s - near_s <= peak.to_s and peak.from_s <= moment.at_s + width_s:
-            return True
-    return False
+    spans = []
+    end_s = 0.0
+    following_s = [*(moment.at_s for moment in moments), math.inf]
+    for moment, next_s in zip(moments, following_s[1:], strict=True):
+        near_s = [moment.at_s, *_find_near_samples(session, moment)]
+        begin_s = max(end_s, min(*near_s, moment.at_s - narrow_s))
+        end_s = min(next_s, max(near_s))
+        spans.append((begin_s, end_s - begin_s))
+    return spans
 
 
-def _is_known(session: Session, moment: Kinds, following: Kinds) -> bool:
-    """Return whether RSS between two moments stayed near the totals of both moments, as ``_TOLERANCE`` describes."""
-    if "rss" not in session.samples:
-        return False
-    first = bisect_left(session.samples.time_s, moment.at_s)
-    last = bisect_left(session.samples.time_s, following.at_s)
-    low = min(moment.total, following.total) * (1 - _TOLERANCE)
-    high = max(moment.total, following.total) * (1 + _TOLERANCE)
-    between = session.samples["rss"][first:last]
-    return not any(rss < low or rss > high for rss in between)
+def _find_near_samples(session: Session, moment: Kinds) -> Sequence[float]:
+    """Return the times of the samples around a reading, on each side up to the first sample with other memory.
+
+    Memory is other memory if RSS or anonymous memory differs from the reading, as ``_TOLERANCE`` describes.
+    """
+    samples = session.samples
+    room = moment.total * _TOLERANCE
+    anonymous = sum(group.anonymous for group in moment.groups)
+    is_far = np.zeros(len(samples), dtype=bool)
+    sizes = {
+        "rss": (moment.total, room),
+        "anon": (anonymous, room + moment.not_read),
+    }
+    for name, (size, most) in sizes.items():
+        if name in samples:
+            is_far |= np.abs(np.array(samples[name]) - size) > most
+    far = [-1, *np.flatnonzero(is_far), len(samples)]
+    index = bisect_left(far, bisect_left(samples.time_s, moment.at_s))
+    return samples.time_s[far[index - 1] + 1 : far[index]]
 
 
 def _find_large_files(moments: Iterable[Kinds]) -> dict[str, tuple[_Part, _Part]]:
@@ -148,10 +153,12 @@ def _find_large_files(moments: Iterable[Kinds]) -> dict[str, tuple[_Part, _Part]
     return parts
 
 
-def _measure_parts(moment: Kinds, files: Mapping[str, tuple[_Part, _Part]]) -> Counter[_Part]:
+def _measure_parts(moment: Kinds, files: Mapping[str, tuple[_Part, _Part]], least: float) -> Counter[_Part]:
     sizes = Counter({_NOT_READ: moment.not_read})
     for group in moment.groups:
-        if group.kind != "file":
+        if group.rss < least:
+            sizes[_OTHER] += group.rss
+        elif group.kind != "file":
             sizes[_KINDS.get(group.kind, _OTHER)] += group.rss
         elif group.file in files:
             copied, pages = files[group.file]
@@ -277,24 +284,20 @@ def _make_dot(line: MemoryLine, factor: float) -> Figure:
     """
     at_s, size = line.peak
     start_s, end_s = line.mark or (at_s, at_s)
-    dot = _make_line(
-        "",
-        np.array([at_s / factor]),
-        np.array([size]),
-    )
-    dot |= {
+    return {
+        "x": [round(at_s / factor, _DIGITS_OF_TIME)],
+        "y": [round(size, _DIGITS)],
         "mode": "markers",
         "showlegend": False,
         "hoverinfo": "skip",
         "marker": {"color": _INK, "size": 8},
+        "error_x": {
+            "type": "data",
+            "array": [(end_s - at_s) / factor],
+            "arrayminus": [(at_s - start_s) / factor],
+            "symmetric": False,
+        },
     }
-    dot["error_x"] = {
-        "type": "data",
-        "array": [(end_s - at_s) / factor],
-        "arrayminus": [(at_s - start_s) / factor],
-        "symmetric": False,
-    }
-    return dot
 
 
 def _make_rates(session: Session, factor: float, unit: float, counters: Mapping[str, Sequence[str]]) -> list[Figure]:
@@ -416,7 +419,7 @@ def _make_layout(panels: Sequence[_Panel], lanes: int, width: int) -> Figure:
 
 def _measure_legend(panel: _Panel, width: int) -> int:
     """Return the height of a legend in pixels. Names that do not fit into one line are arranged in columns."""
-    names = [trace["name"] for trace in panel.traces if trace["name"]]
+    names = [trace["name"] for trace in panel.traces if "name" in trace]
     widths = [_SYMBOL + _LETTER * len(name) for name in names]
     columns = max(1, int(width / max(widths)))
     lines = 1 if sum(widths) <= width else math.ceil(len(widths) / columns)

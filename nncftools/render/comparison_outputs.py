@@ -146,19 +146,27 @@ _PAGE = """<!DOCTYPE html>
 <title>Comparison of runs</title>
 <style>
 :root {{ color-scheme: light dark }}
-pre {{ overflow-x: auto; font: 14px/1.4 monospace }}
-{stylesheet}
+pre {{ overflow-x: auto; font: min(14px, 1.6vw)/1.4 monospace }}
+pre + pre {{ display: none; font-size: min(14px, 3.2vw) }}
+@media screen and (max-width: 700px) {{ pre {{ display: none }} pre + pre {{ display: block }} }}
 </style>
-<pre>{code}</pre>
+<pre>{}</pre>
+<pre>{}</pre>
 </html>
 """
 
 
 def as_page(whole: RenderableType) -> str:
-    """Return a text for Rich as an HTML page without scripts, in the browser's light or dark colours."""
-    console = Console(file=io.StringIO(), record=True, width=100)
-    console.print(whole)
-    return console.export_html(code_format=_PAGE)
+    """Return a text for Rich as an HTML page without scripts, in the browser's light or dark colours.
+
+    The page has the text in lines of 100 and of 48 characters, and shows the text that suits the width of the screen.
+    """
+    texts = []
+    for width in (100, 48):
+        console = Console(file=io.StringIO(), record=True, width=width)
+        console.print(whole)
+        texts.append(console.export_html(code_format="{code}", inline_styles=True))
+    return _PAGE.format(*texts)
 
 
 _FAILED = "❌"

@@ -139,6 +139,8 @@ def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.P
     )
     ruler = Ruler()
     for number, band in enumerate(bands):
+        if not band.height:
+            continue
         above -= band.height
         band.draw(memory, ruler, above)
         memory.text(
@@ -215,7 +217,7 @@ def _draw_group(axes: Axes, name: str, lines: Sequence[MemoryLine], unit: Memory
     text = f"peak {unit.label(median(sizes))}"
     if len(lines) > 1:
         text = f"median {text} ({unit.text(min(sizes))} to {unit.text(max(sizes))}, {len(sizes)} runs)"
-        moments, together = _align([line[:2] for line in lines])
+        moments, together = _align(lines)
         low = together.min(axis=0) / unit.factor
         high = together.max(axis=0) / unit.factor
         axes.fill_between(moments, low, high, color=colour, alpha=0.2, linewidth=0)
@@ -236,14 +238,14 @@ def _find_median(lines: Sequence[MemoryLine]) -> Line:
     """
     if len(lines) == 1:
         return lines[0][:2]
-    moments, together = _align([line[:2] for line in lines])
+    moments, together = _align(lines)
     return moments, np.median(together, axis=0)
 
 
-def _align(lines: Sequence[Line]) -> Line:
+def _align(lines: Sequence[Line | MemoryLine]) -> Line:
     """Return moments at which all runs were running, and an array with the memory of each run at these moments."""
     known = []
-    for time, value in lines:
+    for time, value, *_ in lines:
         is_known = ~np.isnan(value)
         known.append((time[is_known], value[is_known]))
     start_s = max(time[0] for time, _ in known)

@@ -49,7 +49,7 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
     band.tint(axes)
     band.draw(axes, Ruler())
     axes.set_title(
-        "\n".join(textwrap.wrap(write_title(session, view, _TITLE), _TITLE_LINE)),
+        textwrap.fill(write_title(session, view, _TITLE), _TITLE_LINE),
         loc="left",
         fontsize=10,
         parse_math=False,
@@ -157,24 +157,17 @@ def _draw_ranks(axes: Axes, runs: Sequence[RankRun], view: View) -> None:
 def _write_beside(axes: Axes, point: tuple[float, float], text: str, below: str = "", *, is_left: bool) -> None:
     """Write a text beside a point, towards the middle of the picture; ``below`` is a second line in smaller letters."""
     distance, side = (8, "left") if is_left else (-8, "right")
-    drawing.annotate(
-        axes,
-        text,
-        point,
-        (distance, 18 if below else 7),
-        ha=side,
-        fontsize=9,
-        color=INK,
-    )
-    drawing.annotate(
-        axes,
-        below,
-        point,
-        (distance, 7),
-        ha=side,
-        fontsize=8,
-        color=INK,
-    )
+    height = 18 if below else 7
+    for line, above, size in ((text, height, 9), (below, 7, 8)):
+        drawing.annotate(
+            axes,
+            line,
+            point,
+            (distance, above),
+            ha=side,
+            fontsize=size,
+            color=INK,
+        )
 
 
 _Span = tuple[float, float]

@@ -168,7 +168,8 @@ class TestMany:
         details, page = (in_process(*words, *more).stdout for more in (("--details",), ("-f", "html")))
         found = json.loads(in_process(*words, "-f", "json").stdout)["comparisons"]
 
-        for text in (details, page):
+        _, wide, narrow = page.split("<pre>")
+        for text in (details, wide, narrow):
             assert text.count(LOWEST) == 1
             assert text.count("Peak memory fell by 600.0 MiB") == 1
         assert [one["new"][0]["name"] for one in found] == ["int8", ""]

@@ -15,7 +15,7 @@ from matplotlib.transforms import Bbox
 
 from nncftools.compression.picture import MAX_NAMED, Drawing, draw, render
 from nncftools.compression.reading import LATENCY, PEAK
-from nncftools.compression.results import Comparison, find_far_error, parse_bounds
+from nncftools.compression.results import Comparison, find_far, parse_bounds
 from tests.compression.made_up import (
     HEADER,
     MADE_UP,
@@ -96,15 +96,16 @@ class TestNames:
         assert draw(compared(written(tmp_path / "a.csv", rows))).unnamed > 0
 
     def test_hostile_names(self, tmp_path: Path) -> None:
-        """Names are drawn literally: no formulas, no control characters, shortened when long."""
+        """Names are literal, also of results that are not drawn: no formulas, no control characters, short lines."""
         rows = changed(changed(four(), 3, "plot name", "$\\frac{1}{"), 4, "plot name", "\x1b[31m\n" + "x" * 500)
-        rows = changed(rows, 5, "plot name", "量化")
-        words = texts(compared(written(tmp_path / "a.csv", rows)))
+        comparisons = compared(written(tmp_path / "a.csv", changed(rows, 5, "plot name", "量化")))
+        for far in ((), {*map(id, comparisons[0].results)}):
+            text = "\n".join(texts(comparisons, far=far))
 
-        assert "$\\frac{1}{" in words
-        assert max(map(len, words)) <= 60
-        assert not any("\x1b" in word for word in words)
-        assert "量化" in words
+            assert "$\\frac{1}{" in text
+            assert max(map(len, text.splitlines())) <= 95
+            assert "\x1b" not in text
+            assert "量化" in text
 
 
 class TestPicture:
@@ -127,20 +128,21 @@ class TestPicture:
         assert drawing.figure.bbox.contains(legend.x1, legend.y1)
 
     @pytest.mark.parametrize(
-        "errors, limit",
+        "values, far",
         [
-            ((0, 0.01, 0.05, 0.1, 0.2), math.inf),
-            ((0, 0.01, 0.05, 0.1, 192.6), 0.1),
-            ((0, 0.001, 0.0011, 0.19), math.inf),
-            ((0, 0.001, 0.21), math.inf),
-            ((0, 100, 200, 300, 400), math.inf),
+            ((0, 0.01, 0.05, 0.1, 0.2), 0),
+            ((0, 0.01, 0.05, 0.1, 192.6), 1),
+            ((0, 0.001, 0.21), 0),
+            ((0, 100, 200, 300, 400), 0),
         ],
     )
-    def test_far_errors(self, errors: tuple[float, ...], limit: float) -> None:
-        """Only errors far beyond most others are not drawn."""
-        results: Any = SimpleNamespace(results=[SimpleNamespace(error=error) for error in errors])
+    @pytest.mark.parametrize("column", ["error", "rate"])
+    def test_far_results(self, column: str, values: tuple[float, ...], far: int) -> None:
+        """Only results whose error or compression rate is far beyond most others are not drawn."""
+        results = [SimpleNamespace(**{"error": 0, "rate": 1, column: value}) for value in values]
+        comparison: Any = SimpleNamespace(results=results)
 
-        assert find_far_error([results]) == limit
+        assert len(find_far([comparison])) == far
 
     @pytest.mark.long
     @pytest.mark.parametrize("kind, magic", [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])

@@ -27,7 +27,7 @@ from nncftools.session.samples import TIME, Samples
 from tests.browser import browser
 from tests.conftest import BURNERS, Run
 from tests.golden_outputs import DATA
-from tests.made_up import MIB, marks, mib, process, session
+from tests.made_up import MIB, marks, mib, process, samples, session
 from tests.real.browser import opened
 from tests.render.built_up import MAIN, TRACE, built_up, group, mapped
 from tests.render.page_content import data_of, note_of, rows_of
@@ -80,24 +80,15 @@ class TestFlame:
         assert found[998][:2] == ("997", "f997")
 
 
-class TestKinds:
-    def test_between_two_moments(self) -> None:
-        """A bar lasts until the next moment if memory neither rose nor fell in between, else it is narrow."""
-        moments = [mapped(at_s, group("anonymous", size)) for at_s, size in ((0.2, 10), (0.5, 20), (2.1, 320))]
-        rss = {"time_s": [0.0, 0.3, 1.0, 2.1], "rss": mib(0, 15, 5, 320)}
-        of = built_up(([MAIN], 100), mappings=moments)
-        (part,) = kinds(session(rss, snapshots=of.snapshots), VIEW, 10.0, 1)
+@pytest.mark.parametrize("anonymous, spans", [(308, [(1, 1), (4, 4)]), (220, [])])
+def test_kinds(anonymous: int, spans: list[tuple[float, float]]) -> None:
+    """A bar lasts while RSS and anonymous memory stay near the reading; without a bar at the peak, nothing is drawn."""
+    moments = [mapped(at_s, group("anonymous", size, copied=size)) for at_s, size in ((1.5, 100), (7.5, 310))]
+    rss = mib(0, 100, 104, 300, 302, 320, 310, 300, 303, 50)
+    anon = mib(0, 100, 104, 200, 302, anonymous, 310, 300, 303, 50)
+    of = built_up(([MAIN], 100), mappings=moments, samples=samples(range(10), rss=rss, anon=anon))
 
-        assert (part["x"], part["y"]) == ([0.2, 0.5, 2.1], [10, 20, 320])
-        assert part["width"] == pytest.approx([0.3, 0.08, 0.08])
-
-    def test_peak_is_not_covered(self) -> None:
-        """Nothing is drawn if the last reading was long before the peak."""
-        moments = [mapped(at_s, group("anonymous", size)) for at_s, size in ((0.2, 10), (0.5, 20))]
-        rss = {"time_s": [0.0, 0.3, 1.0, 2.0], "rss": mib(0, 15, 400, 320)}
-        of = built_up(([MAIN], 100), mappings=moments)
-
-        assert kinds(session(rss, snapshots=of.snapshots), VIEW, 10.0, 1) == []
+    assert [span for part in kinds(of, VIEW, 10, 1) for span in zip(part["x"], part["width"], strict=True)] == spans
 
 
 HOSTILE = (
