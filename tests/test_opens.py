@@ -33,6 +33,7 @@ BARE = {
         "api.recorder tempfile.mkstemp",
         "cli.destination tempfile.mkdtemp",
         "cli.forecast.runs tempfile.mkdtemp",
+        "cli.forecast.slices tempfile.TemporaryDirectory",
         "cli.recording tempfile.mkdtemp",
         "cli.record tempfile.TemporaryDirectory",
         "cli.report tempfile.mkdtemp",

@@ -16,8 +16,8 @@ def print_names(model_type: str) -> None:
     from transformers import CONFIG_MAPPING
 
     names = CONFIG_MAPPING[model_type].attribute_map
-    known = [names.get(name) for name in ("num_hidden_layers", "n_layer", "num_layers")]
-    print(json.dumps([name for name in known if name]))
+    counts = ("num_hidden_layers", "n_layer", "num_layers")
+    print(json.dumps([names[name] for name in counts if name in names]))
 
 
 def main(task: str, folder: str) -> None:

@@ -81,7 +81,7 @@ def next_count(counts: Sequence[int], result: Result) -> int | None:
 def begin_result(request: ForecastOptions, command: Command, model: slices.Model, notes: list[str]) -> Result:
     """Return a forecast that has no runs yet. Raises UsageError if the model has too few layers."""
     if len(model.counts()) < LEAST_SLICES:
-        turns = f" in groups of {model.period}" if model.period > 1 else ""
+        turns = f" whose kinds repeat after {model.period} layers at the earliest" if model.period > 1 else ""
         raise UsageError(
             f"no forecast of the model in {str(model.folder)!r}: it has {count_layers(model.layers)}{turns}: "
             "too few, because a forecast needs runs with three smaller numbers of layers; "

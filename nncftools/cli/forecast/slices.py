@@ -8,7 +8,6 @@ periods. Nothing is loaded into memory: the headers of safetensors files say whi
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import pathlib
@@ -16,6 +15,7 @@ import re
 import shutil
 import struct
 import subprocess
+import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,14 +34,24 @@ from nncftools.units import printable
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _NEEDED = re.compile(
-    r"(?!config\.json$|.*\.index\.json$).+\.(json|txt|model|jinja|tiktoken|spm|bpe|codes|vocab|tokenizer)"
+    r"(?!config\.json$|.*\.index\.json$).+\.(json|txt|model|jinja|tiktoken|spm|bpe|codes|vocab|tokenizer|py)"
 )
-_NEEDED_WITH_CODE = re.compile(rf"{_NEEDED.pattern}|.+\.py")
 """Names of the files that a slice of the model needs besides ``config.json`` and weights: other configs, templates,
-files of tokenizers (``VOCAB_FILES_NAMES`` of transformers), and code.
+files of tokenizers (``VOCAB_FILES_NAMES`` of transformers), and code, which any of these configs can name.
 """
-_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_decoder_layers")
-"""Config keys that hold the number of layers. If a config has several, the first in this order counts."""
+_COUNTS = (
+    "num_hidden_layers",
+    "n_layer",
+    "num_layers",
+    "n_layers",
+    "num_decoder_layers",
+    "decoder_layers",
+    "encoder_layers",
+    "num_blocks",
+)
+"""Config keys that hold the number of layers. If a config has several, the first in this order counts that agrees with
+the weights. The other keys with the same number are changed with it.
+"""
 _EXTRA_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers")
 """Config keys that hold the number of extra layers (layers that predict further tokens). Names of weights contain the
 number of the layer. If the model has 48 normal layers (0 to 47), the first extra layer has the number 48.
@@ -52,6 +62,12 @@ with different attention have weights of equal shapes, and the config may not na
 """
 _PARTS = re.compile(r"(text|vision|audio|thinker|talker|vit|llm|language|qformer)_config|encoder|decoder|img_processor")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
+_BY_NUMBER = re.compile(r"per_layer|mid_position_embeddings|contact_head|^layer_weights$")
+"""Matches names of weights that belong to no layer, and whose shapes depend on the number of layers."""
+_STAGES = ("out_features", "out_indices")
+"""Config keys that name layers with further outputs (DINOv2). A slice may not have these layers. Without the keys, only
+the last layer has an output.
+"""
 _LETTERS = "hybrid_override_pattern"
 """A config key. The value is a text with one letter for each layer: the kind of the layer."""
 _BY_LAYER = ("layers_block_type", "layer_types", "block_types", _LETTERS)
@@ -130,9 +146,8 @@ class Model:
 
     def files(self) -> list[pathlib.Path]:
         """Return the files that loading the model needs, besides ``config.json`` and the weights."""
-        needed = _NEEDED_WITH_CODE if "auto_map" in self.config else _NEEDED
         files = filter(pathlib.Path.is_file, self.folder.iterdir())
-        return [file for file in files if needed.fullmatch(file.name)]
+        return [file for file in files if _NEEDED.fullmatch(file.name)]
 
     def disk_size(self, layers: int) -> int:
         """Return the size of all files of a slice with this number of layers, in bytes. Raises OSError."""
@@ -142,12 +157,13 @@ class Model:
     def config_of(self, layers: int) -> dict[str, Any]:
         """Return the config of a slice with this number of layers.
 
-        The layer count is smaller, and lists with an entry per layer are shorter.
+        The layer count is smaller, lists with an entry per layer are shorter, and no layer has a further output.
         """
-        config = dict(self.config) | dict.fromkeys(self.keys, layers)
-        for key, value in config.items():
-            config[key] = _cut(key, value, self.layers, layers)
-        return config
+        config = {}
+        for key, value in self.config.items():
+            if key not in _STAGES:
+                config[key] = _cut(key, value, self.layers, layers)
+        return config | dict.fromkeys(self.keys, layers)
 
 
 def _split(name: str) -> tuple[str, int, str]:
@@ -193,8 +209,8 @@ def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = Fals
     If ``from_config`` is true, no weights are read. The command's Python finds their names and shapes from the config.
     """
     config = read_config(folder)
-    groups = [key for key, value in config.items() if isinstance(value, dict)]
-    parts = list(filter(_PARTS.fullmatch, groups))
+    names = filter(_PARTS.fullmatch, config)
+    parts = [name for name in names if isinstance(config[name], dict)]
     if config.get("is_encoder_decoder") or parts:
         reason = f"it consists of several models ({parts[0]})" if parts else "it is an encoder and a decoder"
         raise _refused(folder, f"{reason}; only models with one stack of layers can be sliced")
@@ -202,13 +218,13 @@ def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = Fals
     tensors = _tensors(folder) if python is None else _random_tensors(folder, config, python)
     per_layer = _kinds_of_layers(folder, tensors)
     keys, layers, notes = _count_layers(folder, config, words, len(per_layer))
-    for name in tensors:
-        if layer_of(name) < 0 and "per_layer" in name:
+    for name in filter(_BY_NUMBER.search, tensors):
+        if layer_of(name) < 0:
             raise _refused(
                 folder, f"the weight {name!r} belongs to no layer, but its shape depends on the number of layers"
             )
     head, period = _turns(config, per_layer[:layers])
-    return Model(
+    model = Model(
         folder=folder,
         config=config,
         layers=layers,
@@ -219,6 +235,27 @@ def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = Fals
         python=python,
         notes=notes,
     )
+    _check_smallest(model, words)
+    return model
+
+
+def _check_smallest(model: Model, words: Sequence[str]) -> None:
+    """Ask the transformers of the command's Python for the weights of a model with the config of the smallest slice.
+
+    Raises NncfToolsError if the model has one of these weights, and the slice does not: transformers would make the
+    weight at random. Other names are not compared, because weights may have other names in memory than in the files.
+    """
+    layers = min(model.counts(), default=model.layers)
+    config = model.config_of(layers)
+    expected: dict[str, Tensor] = {}
+    with contextlib.suppress(NncfToolsError), tempfile.TemporaryDirectory() as made:
+        folder = pathlib.Path(made)
+        write_file(folder / CONFIG, msgspec.json.encode(config))
+        expected = _random_tensors(folder, config, _find_python(config, words))
+    selected = model.select_tensors(layers)
+    missing = expected.keys() & model.tensors.keys() - selected.keys()
+    if missing:
+        raise _refused(model.folder, f"transformers expects the weight {min(missing)!r} in every slice")
 
 
 def _ask_for_names(config: Mapping[str, Any], words: Sequence[str]) -> list[str]:
@@ -226,11 +263,9 @@ def _ask_for_names(config: Mapping[str, Any], words: Sequence[str]) -> list[str]
 
     Empty if the library cannot be asked or gives no answer.
     """
-    python = interpreter(words)
-    if python is not None:
-        with contextlib.suppress(NncfToolsError, msgspec.MsgspecError):
-            names = _run(python, "names", str(config.get("model_type")))
-            return msgspec.json.decode(names, type=list[str])
+    with contextlib.suppress(NncfToolsError, msgspec.MsgspecError):
+        names = _run(_find_python(config, words), "names", str(config.get("model_type")))
+        return msgspec.json.decode(names, type=list[str])
     return []
 
 
@@ -245,11 +280,11 @@ def _kinds_of_layers(folder: pathlib.Path, tensors: Mapping[str, Tensor]) -> lis
         if number >= 0:
             stacks[stack][number].append((rest, tensor.kind, tuple(tensor.shape)))
     if not stacks:
-        raise _refused(
-            folder,
-            "it has no weights of single layers (layers.0, h.0, …): "
-            "layers that share the same weights cannot be left out",
-        )
+        shared = "layers that share the same weights cannot be left out"
+        unnamed = "the names of its weights do not show the layers (layers.0, layer.0, h.0 or blocks.0 expected)"
+        names = " ".join(tensors)
+        is_shared = ".0." in names and ".1." not in names
+        raise _refused(folder, shared if is_shared else unnamed)
     first, *others = [name for name in stacks if not name.startswith("mtp.")]  # these layers predict further tokens
     if others:
         raise _refused(folder, f"its weights have several stacks of layers ({first} and {others[0]})")
@@ -277,13 +312,10 @@ def _count_layers(
     if not counts:
         known = " or ".join(_COUNTS)
         raise _refused(folder, f"{CONFIG} does not say how many layers it has ({known} expected)")
-    fits = [count for count in counts.values() if count in fitting]
-    layers = max(fits[:1] or counts.values())
+    agreeing = filter(fitting.__contains__, counts.values())
+    layers = next(agreeing, max(counts.values()))
     if layers > weights:
-        raise _refused(
-            folder,
-            f"{CONFIG} says {layers} layers, and the weights end with layer {weights - 1}; is the download complete?",
-        )
+        raise _refused(folder, f"{CONFIG} says {layers} layers, but the weights have only {weights}")
     notes = []
     if layers + extra < weights:
         extra = weights - layers
@@ -339,13 +371,21 @@ def _random_tensors(folder: pathlib.Path, config: dict[str, Any], python: str) -
     kind of each layer, the kinds are added to ``config``.
     """
     with naming_file(pathlib.Path(python), "output with names and shapes of weights"):
-        seen = json.loads(_run(python, "look", str(folder.absolute())))
-    if seen["layer_types"]:
-        config["layer_types"] = seen["layer_types"]
+        answer = _run(python, "look", str(folder.absolute()))
+        seen = msgspec.json.decode(answer, type=_Seen)
+    if seen.layer_types:
+        config["layer_types"] = seen.layer_types
     tensors = {}
-    for name, kind, shape, size in seen["tensors"]:
+    for name, kind, shape, size in seen.tensors:
         tensors[name] = Tensor(kind, shape, begin=0, end=size, file=folder)
     return tensors
+
+
+class _Seen(msgspec.Struct):
+    """The answer of ``random_weights`` to the task ``look``."""
+
+    tensors: list[tuple[str, str, list[int], int]]
+    layer_types: list[str] | None
 
 
 def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
@@ -380,8 +420,11 @@ def _turns(config: Mapping[str, Any], kinds: Sequence[object]) -> tuple[int, int
     layers. Layers are alike if their weights (``kinds``) and all their entries in the config are equal.
     """
     layers = len(kinds)
-    lists = [_per_layer(key, value, layers) for key, value in config.items()]
-    traits = [kinds, *filter(None, lists)]
+    traits = [kinds]
+    for key, value in config.items():
+        entries = _per_layer(key, value, layers)
+        if entries and entries != list(range(layers)):  # Llama 4 has a list of the numbers of all layers
+            traits.append(entries)
     full = config.get("max_window_layers")
     if config.get("use_sliding_window") and isinstance(full, int) and "layer_types" not in config:
         traits.append([number < full for number in range(layers)])  # the first layers look at all tokens
@@ -440,10 +483,10 @@ def _copy(tensors: Mapping[str, Tensor], target: pathlib.Path) -> None:
 def _run(python: str, task: str, subject: str) -> str:
     """Run the script ``random_weights`` with the Python of the command; return the last line of its output.
 
-    Raises NncfToolsError.
+    The libraries in it must not use the network. Raises NncfToolsError.
     """
     source = pathlib.Path(random_weights.__file__).read_text(encoding="utf-8")
-    argv = [python, "-c", f"{SAFE_PATH}\n{source}", task, subject]
+    argv = [python, "-c", f"{SAFE_PATH}\nimport os\nos.environ['HF_HUB_OFFLINE'] = '1'\n{source}", task, subject]
     try:
         done = subprocess.run(
             argv,

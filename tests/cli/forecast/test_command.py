@@ -60,14 +60,11 @@ def of_layers(layers: int, done: Sequence[Slice]) -> Result:
 class TestOptions:
     def test_too_few_layers(self, in_process: Run, tmp_path: Path) -> None:
         """A model with too few layers for three slices is refused, with what to do."""
-        models.write(tmp_path / "model", 3)
+        models.write(tmp_path / "model", 4, layer_types=list("abcd"))
         done = in_process("forecast -- true model '{output}'")
 
         assert done.returncode == UsageError.exit_code
-        assert (
-            "it has 3 layers: too few, because a forecast needs runs with three smaller numbers of layers; `"
-            in done.stderr
-        )
+        assert "it has 4 layers whose kinds repeat after 4 layers at the earliest: too few, because a" in done.stderr
         assert not (tmp_path / "memory_logs").exists()
 
     @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def tensors_of(file: Path) -> dict[str, tuple[list[int], float]]:
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_real_weights(tmp_path: Path, shards: int) -> None:
-    """A slice has the real weights of the first layers, from one file or several, and the tokenizer."""
+    """A slice has the real weights of the first layers, from one file or several."""
     folder = models.write(tmp_path / "model", 6, shards=shards, layer_types=["a", "b"] * 3)
     slices.write(slices.read(folder, ["true"]), 4, tmp_path / "slice")
     found = tensors_of(tmp_path / "slice/model.safetensors")
@@ -38,26 +38,24 @@ def test_real_weights(tmp_path: Path, shards: int) -> None:
     assert set(found) == {"model.embed_tokens.weight", *names}
     assert shards > 1 or found["model.layers.3.mlp.w"] == ([8, 8], 8.0)
     assert (config["num_hidden_layers"], config["layer_types"]) == (4, ["a", "b"] * 2)
-    assert sorted(path.name for path in (tmp_path / "slice").iterdir()) == [
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-    ]
 
 
 def test_only_needed_files_are_copied(tmp_path: Path) -> None:
-    """A slice has the files of tokenizers, templates and other configs; no code, data, documents or folders."""
+    """A slice has the files of tokenizers, templates, other configs and code; no data, documents or folders."""
     folder = models.write(tmp_path / "model", 4)
-    needed = ["tokenizer.model", "merges.txt", "generation_config.json", "chat_template.jinja", "source.spm"]
-    others = ["modeling_mine.py", "data.parquet", "README.md", "weights.bin", "pytorch_model.bin.index.json", "core"]
+    needed = ["tokenizer.model", "merges.txt", "generation_config.json", "chat_template.jinja", "mine.py"]
+    others = ["source.txt.gz", "data.parquet", "README.md", "weights.bin", "pytorch_model.bin.index.json", "core"]
     for name in [*needed, *others]:
         (folder / name).touch()
     (folder / "folder.json").mkdir()
-    model = slices.read(folder, ["true"])
-    slices.write(model, 2, tmp_path / "slice")
+    slices.write(slices.read(folder, ["true"]), 2, tmp_path / "slice")
 
-    copied = {path.name for path in (tmp_path / "slice").iterdir()}
-    assert copied == {*needed, "config.json", "model.safetensors", "tokenizer.json"}
+    assert {path.name for path in (tmp_path / "slice").iterdir()} == {
+        *needed,
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    }
 
 
 @pytest.mark.parametrize("spaces", [0, 8, 24])
@@ -91,7 +89,7 @@ def test_files_beside_weights_count(tmp_path: Path) -> None:
     [
         ({}, list(range(1, 12))),
         ({"experts_every": 2}, [2, 4, 6, 8, 10]),
-        ({"layer_types": ["s", "s", "f"] * 4}, [3, 6, 9]),
+        ({"layer_types": ["s", "s", "f"] * 4, "moe_layers": list(range(12))}, [3, 6, 9]),
         ({"layer_types": ["dense", "dense", *(["experts"] * 10)]}, list(range(3, 12))),
         ({"sliding_window_pattern": 4}, [4, 8]),
         ({"model_type": "gemma2"}, [2, 4, 6, 8, 10]),
@@ -109,8 +107,9 @@ def test_turns(tmp_path: Path, made: dict[str, Any], counts: list[int]) -> None:
 @pytest.mark.parametrize(
     "config, keys",
     [
-        ({"n_layers": 6}, ["n_layers"]),  # MPT, DistilBERT
-        ({"num_layers": 6, "num_hidden_layers": 6}, ["num_hidden_layers", "num_layers"]),
+        ({"n_layers": 6, "out_features": ["stage6"]}, ["n_layers"]),  # MPT, DistilBERT
+        ({"num_blocks": 6, "num_hidden_layers": 6}, ["num_hidden_layers", "num_blocks"]),  # xLSTM
+        ({"encoder_layers": 2, "decoder_layers": 6}, ["decoder_layers"]),  # the decoder of Blenderbot
         ({"num_layers": 2, "num_hidden_layers": 6}, ["num_hidden_layers"]),
         ({"layers_block_type": ["mamba", "attention"] * 3}, []),  # Nemotron-H
         ({"hybrid_override_pattern": "M-*" * 2, "num_hidden_layers": 6}, ["num_hidden_layers"]),
@@ -129,18 +128,26 @@ def test_names_of_the_number(tmp_path: Path, config: dict[str, Any], keys: list[
     }
 
     assert (model.layers, list(model.keys)) == (6, keys)
-    assert {key: cut[key] for key in keys} == dict.fromkeys(keys, least)
+    assert cut == cut | dict.fromkeys(keys, least)
+    assert "out_features" not in cut
     assert all(cut[key] == value for key, value in by_layer.items() if key in config)
 
 
 @pytest.mark.process
-def test_other_name_of_the_number(tmp_path: Path) -> None:
-    """A name that is in no table is asked of transformers' own class, where the command's Python has it."""
-    models.write(tmp_path / "model", 6, num_hidden_layers=None, depth=6)
-    (tmp_path / "python3").write_text("#!/bin/sh\necho '[\"depth\"]'\n")
-    (tmp_path / "python3").chmod(0o755)
+def test_transformers_is_asked(tmp_path: Path) -> None:
+    """The transformers of the command's Python names the number of layers, and the weights of a slice."""
+    folder = models.write(tmp_path / "model", 6, num_hidden_layers=None, length=6)
+    python = tmp_path / "python3"
+    python.write_text("""#!/bin/sh
+        [ "$3" = look ] || exec echo '["length"]'
+        grep -q '"length":1' "$4/config.json" && cat "${0%python3}answer"
+    """)
+    python.chmod(0o755)
+    assert slices.read(folder, [str(python)]).keys == ["length"]
 
-    assert slices.read(tmp_path / "model", [str(tmp_path / "python3")]).keys == ["depth"]
+    (tmp_path / "answer").write_text('{"tensors": [["model.layers.5.mlp.w", "", [8, 8], 256]], "layer_types": null}')
+    with pytest.raises(NncfToolsError, match=r"transformers expects the weight 'model.layers.5.mlp.w' in every slice"):
+        slices.read(folder, [str(python)])
 
 
 @pytest.mark.parametrize("config, has_note", [({"num_nextn_predict_layers": 1}, False), ({}, True)])
@@ -161,10 +168,12 @@ REFUSED = [
         {"tensors": {"model.embed_tokens_per_layer.weight": (16, 48)}},
         "belongs to no layer, but its shape depends on the number of layers",
     ),
+    ({"tensors": {"encoder.mid_position_embeddings": (5, 8)}}, "its shape depends on the number of layers"),  # YOLOS
+    ({"tensors": {"transformer.attentions.1.w": (8, 8)}, "layers": 0}, "names of its weights do not show the layers"),
     ({"tensors": {"model.vision.encoder.layers.0.w": (8, 8)}}, "several stacks of layers"),
     ({"vision_config": {}}, r"several models \(vision_config\)"),
     ({"is_encoder_decoder": True}, "it is an encoder and a decoder"),
-    ({"num_hidden_layers": 9}, r"says 9 layers, and the weights end with layer 5; is the download complete\?"),
+    ({"num_hidden_layers": 9}, "says 9 layers, but the weights have only 6"),
     ({"num_hidden_layers": "many"}, "does not say how many layers"),
 ]
 
@@ -178,21 +187,11 @@ def test_refused_with_the_reason(tmp_path: Path, made: dict[str, Any], message: 
         slices.read(tmp_path / "model", ["true"])
 
 
-def test_code_in_the_folder(tmp_path: Path) -> None:
-    """A slice has the code that its config names: the command may load it, as with the whole model."""
-    folder = models.write(tmp_path / "model", 6, auto_map={"AutoModel": "mine.Mine"})
-    (folder / "mine.py").write_text("raise SystemExit('this is not run by the forecast')")
-    slices.write(slices.read(folder, ["true"]), 2, tmp_path / "slice")
-
-    assert (tmp_path / "slice/mine.py").exists()
-
-
-@pytest.mark.parametrize("name", ["model.layers.7.w", "transformer.h.7.w", "h.7.w", "bert.encoder.layer.7.w"])
-def test_layer_names(name: str) -> None:
+def test_layer_names() -> None:
     """Llama, GPT-2, and BERT name their layers differently; experts inside are no layers."""
-    assert slices.layer_of(name) == 7
-    assert slices.layer_of("model.layers.3.mlp.experts.9.w") == 3
-    assert slices.layer_of("model.norm.weight") == -1
+    names = ["layers.7.w", "transformer.h.7.w", "h.7.w", "encoder.layer.7.w", "model.layers.7.mlp.experts.9.w"]
+
+    assert [slices.layer_of(name) for name in [*names, "model.norm.weight"]] == [7, 7, 7, 7, 7, -1]
 
 
 def test_without_weights(tmp_path: Path) -> None:
@@ -207,8 +206,8 @@ def test_without_weights(tmp_path: Path) -> None:
 def test_cut_short(tmp_path: Path) -> None:
     """Weights whose download was not finished are refused."""
     folder = models.write(tmp_path / "model", 4)
-    data = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(data[:-100])
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
 
     with pytest.raises(SessionFileError, match="is not within the file, which was cut short"):
         slices.read(folder, ["true"])
