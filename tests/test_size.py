@@ -22,7 +22,7 @@ MOST_NODES = {
     "ground floor": 8_015,
     "analysis": 31_961,
     "api": 6_296,
-    "cli": 44_106,
+    "cli": 44_255,
     "compression": 13_194,
     "importers": 4_021,
     "journal": 2_087,
