@@ -31,7 +31,7 @@ MOST_NODES = {
     "marks": 7_806,
     "reading_marks": 6_941,
     "render": 37_908,
-    "sampler": 21_585,
+    "sampler": 21_600,
     "session": 11_446,
     "snapshots": 9_976,
     "testing": 3_056,
