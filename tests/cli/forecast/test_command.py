@@ -394,7 +394,7 @@ class TestForecast:
         [
             'mv "${0%/*}" .',
             'mv "${0%/*}" .; ln -s "$PWD/${0##*scratch/}" scratch',
-            'mkdir "$0"; { while test -e "$0"; do sleep 0.01; done; mkdir -p "$0"; } &',
+            'mkdir "$0"; { while test -e "${0%/*}"; do sleep 0.01; done; mkdir -p "$0"; } &',
         ],
         ids=["moved", "moved and linked", "made again"],
     )
