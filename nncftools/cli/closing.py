@@ -157,7 +157,6 @@ def show(recorded: Recorded, run: RecordingJob, view: View, *, quiet: bool) -> N
             if recorded.session is not None:
                 _show(recorded.session, run, view, is_saved=recorded.is_saved, quiet=quiet)
     except Interrupted as interrupted:
-        run.starter.asked_to_end = interrupted.number
         screen.drop_unread()
         where = f" to {run.target.shown}" if recorded.is_saved else ""
         screen.message(f"{interrupted}: the session is written{where}, but files beside it may be missing")
@@ -224,16 +223,16 @@ def is_worth_a_page(session: Session) -> bool:
 def show_repeats(request: Request, runs: Iterable[tuple[str, Ended]], starter: Starter, view: View) -> int:
     """Show the results of repeated runs as the runs end; return the exit status of the last run.
 
-    Print a line for each run, the report of a failed run, and at the end a table of all runs. The table is printed even
-    if ``--prepare`` or ``--cleanup`` fails. If ``--repeat`` is 1, print nothing, because ``show`` prints the summary of
-    the run. Raises NncfToolsError.
+    Print a line for each run, the report of a failed run, and at the end a table of the runs without an interrupted
+    run. The table is printed even if ``--prepare`` or ``--cleanup`` fails. If ``--repeat`` is 1, print only the lines
+    of warm-ups, because ``show`` prints the summary of the run. If signal N stops the series after a successful run,
+    return 128 + N. Raises NncfToolsError.
     """
     from nncftools.analysis.comparison import measure_run
     from nncftools.render.sentences import when_text
 
     figures: list[Measured] = []
     written: list[str] = []
-    quiet = request.quiet or request.repeat == 1
     left = request.warmup + request.repeat
     status = 0
     stop = ""
@@ -242,16 +241,23 @@ def show_repeats(request: Request, runs: Iterable[tuple[str, Ended]], starter: S
             left -= 1
             status = recorded.status
             session = recorded.session
-            if session is None or quiet or (session.rank is not None and session.rank.number):
+            if request.quiet or (target is not None and request.repeat == 1):
                 continue
-            ending = "" if session.exit is None or session.exit.code == 0 else f", {session.exit.text}"
+            if session is None or (session.rank is not None and session.rank.number):
+                continue
+            ending = "" if starter.received is None else ", interrupted"
+            if session.exit is not None and session.exit.code != 0:
+                ending = f", {session.exit.text}"
             result = f"{_describe_peak(session, view)}, {seconds_text(session.duration_s)}{ending}"
             screen.to_stderr(f"{name.capitalize()}: {result}\n")
             if target is not None:
                 written.append(target.shown)
+            if starter.received is not None:  # the signal may have cut the run short
+                continue
+            if target is not None:
                 with suppress(NncfToolsError):  # a run without samples has no figures
                     figures.append(measure_run(session, target.shown, peak=when_text(session)))
-            if status and starter.asked_to_end is None:
+            if status:
                 from nncftools.render import text
 
                 screen.to_stderr("\n")
@@ -266,8 +272,7 @@ def show_repeats(request: Request, runs: Iterable[tuple[str, Ended]], starter: S
         if written:
             _summarize(figures, written, view)
     if left and not stop:
-        why = f"ended with exit status {status}" if starter.asked_to_end is None else "was interrupted"
-        stop = f"{name} {why}"
+        stop = f"{name} ended with exit status {status}"
     if stop:
         screen.message(f"stopped: {stop}")
     return status

@@ -193,7 +193,6 @@ def _make_and_save(
             files.remove()
             job.target.point_latest()
     except Interrupted as interrupted:
-        job.starter.asked_to_end = interrupted.number
         screen.drop_unread()
         screen.message(f"{interrupted}: the session is not saved; {_journal_location(files)}")
         return None, False

@@ -439,7 +439,7 @@ def _watch_process(request: Request) -> None:
     with tempfile.TemporaryDirectory(prefix="nncf-tools-") as folder, Starter() as starter:
         journal = Path(folder, "session.journal.jsonl")
         descriptor = reading.create(journal, replace=False)
-        with client.Sampler(starter, plan, []) as sampler:
+        with client.Sampler(starter, plan, [], ends_with_starter=True) as sampler:
             sampler.start(client.make_header("", [], None, plan), descriptor)
             os.close(descriptor)
             try:

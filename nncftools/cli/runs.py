@@ -21,7 +21,7 @@ from nncftools.backports import StrEnum
 from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import OTHER, READ, SHOW, WRITE, File, argument, option
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.journal.reading import is_recording
+from nncftools.journal.reading import SIDECARS, SNAPSHOTS_ENDING, is_recording
 from nncftools.reading_marks.collecting import measure_size
 from nncftools.render.peak_lines import name_largest_holder
 from nncftools.render.sentences import brief_where_text
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _FOLDER = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_.+")
-_OURS = re.compile(r"session(\.marks|\.journal|\.snapshots)?\.(jsonl?|csv|html|png)|.+_memory_usage.*\.(txt|png)")
-"""Pattern for the names of files that a recording writes into a new folder."""
+_ENDINGS = (".json", ".png", ".html", destination.JOURNAL_ENDING, SNAPSHOTS_ENDING, *SIDECARS)
+_OURS = {f"session{ending}" for ending in _ENDINGS}
+"""The names of all files that a recording writes into a new folder."""
 _COMMAND = 40
 _OWNER = 30
 _ROOM_FOR_ALL = 100
@@ -147,7 +148,7 @@ def _add_trends(runs: Sequence[_Run], most: int) -> None:
 def prune(
     folder: Folder = None,
     *,
-    keep: Annotated[int | None, option("--keep N", WRITE, "Keep the newest N recordings.", min=0)] = None,
+    keep: Annotated[int | None, option("--keep N", WRITE, "Keep the newest N readable recordings.", min=0)] = None,
     older: Annotated[
         float | None, option("--older TIME", READ, "Remove recordings older than TIME: 30d, 12h.", parser=seconds_from)
     ] = None,
@@ -170,12 +171,13 @@ def prune(
     with destination.writing("--keep", log_dir), suppress(FileNotFoundError):
         files.Folder(log_dir).close()
     paths = destination.list_recordings(log_dir)
-    unwanted = paths[keep:]
+    newest = paths[: _count_newest(paths, keep or 0)]
     if older is not None:
         begin_s = time.time() - older
-        unwanted = [path for path in paths if destination.write_time(path) < begin_s]
+        newest = [path for path in paths if destination.write_time(path) >= begin_s]
+    kept = {path.parent for path in newest}
     with destination.writing("--keep", log_dir):  # another `prune` may remove them now
-        removable = [path for path in unwanted if _is_removable(path, log_dir)]
+        removable = [path for path in paths if path.parent not in kept and _is_removable(path, log_dir)]
         checked = {path.parent: path.parent.stat() for path in removable}
     runs = [_open_run(paths.index(path), path) for path in removable]
     if not runs:
@@ -194,6 +196,15 @@ def prune(
         return int(not yes)
     screen.line(f"Removed {_count([run for run in runs if run.path.parent in agreed])}")
     return 0
+
+
+def _count_newest(paths: Sequence[Path], readable: int) -> int:
+    """Return how many recordings to keep, so that the newest ``readable`` recordings that can be read are kept."""
+    for number, path in enumerate(paths):
+        if not readable:
+            return number
+        readable -= _open_run(number, path).session is not None
+    return len(paths)
 
 
 def _ask(runs: Sequence[_Run], *, yes: bool) -> set[Path]:
@@ -237,7 +248,7 @@ def _is_ours(file: Path) -> bool:
     """Return whether a file or link was made by a recording of this user."""
     if not file.is_file() and not file.is_symlink():
         return False
-    return bool(_OURS.fullmatch(file.name)) and not files.other_owner(file.lstat())
+    return file.name in _OURS and not files.other_owner(file.lstat())
 
 
 def _remove(folder: Path, checked: os.stat_result) -> None:

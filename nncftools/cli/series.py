@@ -1,7 +1,7 @@
 """Code for commands that run another command several times: ``fit``, ``forecast``, ``sweep``, and ``monitor --repeat``.
 
-Each run is recorded and gets the same input. A signal ends all runs, also runs that ignore the signal. Results stay in
-a folder, so that a later call can continue.
+Each run is recorded and gets the same input. After a signal, no further run begins. ``fit``, ``forecast`` and ``sweep``
+also end a run that ignores the signal, and keep results in a folder, so that a later call can continue.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def repeat(
             ended = run()
             yield name, ended
         _, recorded = ended
-        if recorded.status or starter.asked_to_end is not None:
+        if recorded.status:
             return
 
 
@@ -89,10 +89,10 @@ def repeat(
 def prepare_run(starter: Starter, request: Request | SeriesRequest, name: str) -> Iterator[None]:
     """Run ``--prepare`` now, and ``--cleanup`` at the end of the context, even after a failure or a signal.
 
-    A signal ends a shell command that is running. Raises NncfToolsError, Interrupted. If both the run and ``--cleanup``
-    fail, the failure of the run is raised.
+    A signal ends a shell command that is running, and no run begins after a signal. Raises NncfToolsError, Interrupted.
+    If both the run and ``--cleanup`` fail, the failure of the run is raised.
     """
-    number = starter.asked_to_end
+    number = starter.received
     if number is not None:
         raise Interrupted(number)
     _run_option(starter, "--prepare", request.prepare, f"before {name}")

@@ -376,6 +376,8 @@ class Sampler:
     """Pairs ``(source, sink)`` of file descriptors. If this process is killed, the sampler copies the command's output
     from the source to the sink.
     """
+    ends_with_starter: bool = False
+    """Whether the recording ends if this process is killed. Only for recordings without a command."""
     _process: subprocess.Popen[bytes] = field(init=False)
     _known_children: list[int] = field(default_factory=list, init=False)
     _undelivered: list[int] = field(default_factory=list, init=False)
@@ -415,6 +417,7 @@ class Sampler:
             self._spawn((journal, *theirs), relays)
         self._link = ours
         order = make_order(self.plan, self._devices, self.marks)
+        order["ends_with_starter"] = self.ends_with_starter
         order["argv"] = [os.fsencode(word).decode("latin-1") for word in self.argv]
         order["blocked"] = self.starter.blocked
         order["ignored"] = self.starter.ignored
@@ -593,6 +596,7 @@ def make_order(plan: Plan, devices: DeviceReader, marks: pathlib.Path | None, *,
         "relays": [],
         "devices": devices.outputs[0] if devices.outputs else None,
         "detached": detached,
+        "ends_with_starter": detached,
     }
 
 

@@ -74,9 +74,10 @@ if TYPE_CHECKING:
         devices: int | None
         """The descriptor of the pipe from the helper that reads GPUs and NPUs. None if there is no helper."""
         detached: bool
-        """Whether the sampler records the process that started it. If so, the sampler is not a child of this process,
-        and ends when this process ends.
+        """Whether the sampler records the process that started it. If so, the sampler is not a child of this process.
         """
+        ends_with_starter: bool
+        """Whether the recording ends when the process that started the sampler has ended."""
 
 
 STARTED = "started"

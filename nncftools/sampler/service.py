@@ -444,7 +444,7 @@ class Recording:
     def _listen(self) -> None:
         """Read the messages of the starter (the process that started the sampler).
 
-        If the starter is gone, relay the output, or end a detached recording.
+        If the starter is gone, relay the output. End the recording if the order says so.
         """
         for message in self._starter.messages():
             if link.SIGNAL in message:
@@ -458,7 +458,7 @@ class Recording:
         if not self._starter.is_open:
             self._unwatch(self._starter.descriptor)
             self.relay.begin()
-            self._over |= self._order["detached"]
+            self._over |= self._order["ends_with_starter"]
 
     def _take_signal(self, number: int, note: Callable[[int, float], None]) -> None:
         """Call ``note`` with a signal while a command runs. If no command runs, the signal may end the recording."""

@@ -180,7 +180,7 @@ class TestList:
 class TestPrune:
     def test_keeps_the_newest_and_what_is_not_ours(self, in_process: Run, logs: Path) -> None:
         """Beyond the newest, only folders of recordings with nothing else in them go."""
-        (logs / "2026-11-20_10-00-00_work" / "notes.txt").write_text("mine")
+        (logs / "2026-11-20_10-00-00_work" / "my_memory_usage_notes.txt").write_text("mine")
         (logs / "latest").symlink_to("2026-11-21_10-00-00_work")
         result = in_process("prune --keep 1 --yes")
 
@@ -257,13 +257,21 @@ class TestPrune:
         assert (logs / "moved" / "session.json").exists()
 
     def test_yes_keeps_what_is_no_recording(self, in_process: Run, logs: Path) -> None:
-        """Nobody has agreed to lose a file that cannot be read: --yes names it and leaves it there."""
+        """Nobody has agreed to lose a file that cannot be read: --yes names it and leaves it there.
+
+        It is none of the recordings to keep, either: with a newer one beside the newest recording, both stay.
+        """
         mine = logs / "2026-11-21_10-00-00_work"
+        newest = logs / "2026-11-22_10-00-00_work"
         name = repr(f"memory_logs/{mine.name}")
-        (mine / "session.json").write_text('{"my": "own notes"}')
+        for path in (mine / "session.json", newest / f"session{reading.ENDING}"):
+            path.write_text('{"my": "own notes"}')
+            os.utime(path, (2e9, 2e9))
+        in_process("prune --keep 1 --yes")
+        left = sorted(path.name for path in logs.iterdir())
         result = in_process("prune --keep 0 --yes")
 
-        assert result.returncode == 0
+        assert left == [mine.name, newest.name, "mine"]
         assert "Removed 2 recordings" in result.stderr
         assert f"{name} is kept: it cannot be read as a recording; run without --yes to remove it" in result.stderr
         assert (mine / "session.json").exists()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -193,6 +194,16 @@ class TestEnded:
 
 @pytest.mark.process
 class TestProcess:
+    def test_viewer_that_is_killed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The sampler ends with the view that started it, and closes the output."""
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        words = hastened(LINES_OFTEN, "watch", "--pid", os.getpid())
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            process.kill()
+            process.communicate(timeout=HANGING_S)
+
     @pytest.mark.long
     def test_leaving_a_process(self, tmp_path: Path) -> None:
         """Q ends the recording but not the process."""

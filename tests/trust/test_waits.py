@@ -51,7 +51,7 @@ WAITS = """
 {fit} -- sh -c {begun} | here |  |
 {fit} -- sleep 0.3 | caught | stderr | killed
 {monitor} -- sh -c {begun} | here | stderr |
-{monitor} --repeat 3 -- sleep 0.1 | run-1.json | stderr | 0
+{monitor} --repeat 3 -- sleep 0.1 | run-1.json | stderr |
 report fifo | fifo |  | killed
 report saved.json --format session | caught | stdout | killed
 long

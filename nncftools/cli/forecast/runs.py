@@ -11,7 +11,7 @@ import pathlib
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nncftools.analysis import forecast as analysis
@@ -103,7 +103,7 @@ def begin_result(request: ForecastOptions, command: Command, model: slices.Model
 def run(request: ForecastOptions, command: Command, model: slices.Model, result: Result) -> int:
     """Run the command with slices of the model; write and show the forecast. Return the exit status."""
     results = Results(request, "forecast", "forecast", "slice")
-    with results.locked():
+    with results.locked(), contextlib.ExitStack() as at_end:
         earlier = results.begun(result)
         models = {(known.layers, known.weights, known.from_config) for known in (earlier, result)}
         if len(models) > 1:
@@ -126,6 +126,7 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
                 results=results,
                 scratch=scratch.absolute(),
                 runner=runner,
+                at_end=at_end,
             )
             runs.go()
         result.finish(request.limit)
@@ -148,6 +149,8 @@ class Runs:
     scratch: pathlib.Path
     """The folder in which each run gets a temporary folder for the slice and the output."""
     runner: Runner
+    at_end: contextlib.ExitStack
+    """Functions to call after the last run."""
 
     def go(self) -> None:
         """Run the command with slices until the forecast has enough runs.
@@ -231,7 +234,7 @@ class Runs:
         runner = self.runner
         is_again = any(part.layers == layers for part in self.result.slices)
         path = self.results.folder / f"slice-{layers}{series.AGAIN if is_again else ''}"
-        with scratch_folder(self.scratch) as made:
+        with scratch_folder(self.scratch, self.at_end) as made:
             folder = made / f"{path.name}-of-{self.model.layers}-{made.name[-8:]}"
             output = made / f"output-{layers}"
             runner.check()
@@ -250,10 +253,11 @@ class Runs:
 
 
 @contextlib.contextmanager
-def scratch_folder(scratch: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Make a folder for a slice of the model and the output, and remove it at the end; print a line if files remain.
+def scratch_folder(scratch: pathlib.Path, at_end: contextlib.ExitStack) -> Iterator[pathlib.Path]:
+    """Make a folder for a slice of the model and the output, and remove it when the run has ended.
 
-    Raises OSError if another user could replace the folder.
+    ``at_end`` prints a line if files remain: a daemon of the command may make the folder again later. Raises OSError if
+    another user could replace the folder.
     """
     with Folder(scratch) as place:
         if place.is_shared:
@@ -269,9 +273,14 @@ def scratch_folder(scratch: pathlib.Path) -> Iterator[pathlib.Path]:
             yield made
         finally:
             shutil.rmtree(made, ignore_errors=True)
-            remains = opened.descriptor_path.resolve()  # the command may have moved it
-            if remains.exists():
-                screen.message(f"a slice stays in {str(remains)!r}; remove it")
+            moved = opened.descriptor_path.resolve()  # the command may have moved it
+            at_end.callback(_name_remains, {made, moved})
+
+
+def _name_remains(folders: Iterable[pathlib.Path]) -> None:
+    for folder in folders:
+        if folder.exists():
+            screen.message(f"files of a slice stay in {str(folder)!r}; remove them")
 
 
 def measure_slice(layers: int, file: str, session: Session | None, failed: str, output: int) -> Slice:

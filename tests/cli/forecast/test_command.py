@@ -156,6 +156,7 @@ def forecasting(tmp_path: Path) -> runs.Runs:
         results=mock.Mock(),
         scratch=tmp_path,
         runner=mock.Mock(),
+        at_end=mock.Mock(),
     )
 
 
@@ -396,18 +397,25 @@ class TestForecast:
         assert len(written(tmp_path / "out")["slices"]) == 1
         assert list(scratch.iterdir()) == []
 
-    @pytest.mark.parametrize("links", ["", '; ln -s "$PWD/${0##*scratch/}" scratch'])
-    def test_slice_that_is_moved(self, nncf_tools: Run, tmp_path: Path, links: str) -> None:
-        """Where a slice is that the command moved, a line says."""
+    @pytest.mark.parametrize(
+        "script",
+        [
+            'mv "${0%/*}" .',
+            'mv "${0%/*}" .; ln -s "$PWD/${0##*scratch/}" scratch',
+            'mkdir "$0"; { while test -e "${0%/*}"; do sleep 0.01; done; mkdir -p "$0"; } &',
+        ],
+        ids=["moved", "moved and linked", "made again"],
+    )
+    def test_slice_that_stays(self, nncf_tools: Run, tmp_path: Path, script: str) -> None:
+        """Where the command moved a slice, or a daemon made the folder again, a line says so."""
         models.write(tmp_path / "model", 8)
         (tmp_path / "scratch").mkdir()
-        moves = f'sleep 0.2; mv "${{0%/*}}" .{links}'
-        words = ["--scratch", "scratch", "-o", "out", "--", "sh", "-c", moves, "{output}", "model"]
+        words = ["--scratch", "scratch", "-o", "out", "--", "sh", "-c", f"sleep 0.2; {script}", "{output}", "model"]
         done = nncf_tools("forecast", *words)
-        stays = sorted(tmp_path.glob("nncf-tools-forecast-*"))
+        stays = sorted(tmp_path.glob("**/nncf-tools-forecast-*"))
 
         assert len(stays) == 3, done.stderr
-        assert all(f"a slice stays in {str(folder)!r}; remove it\n" in done.stderr for folder in stays)
+        assert all(f"files of a slice stay in {str(folder)!r}; remove them\n" in done.stderr for folder in stays)
 
     def test_only_one_slice_works(self, nncf_tools: Run, tmp_path: Path) -> None:
         """A command that works with one slice and fails with two ends the forecast: further slices would fail, too."""
