@@ -275,6 +275,11 @@ class _Measuring:
         sampled = self._rss.measure_level(mark.start_s, end_s, until_triggered=not _is_end_read(mark))
         start, start_is_estimate = self._level_at(mark.own_start, mark.start_s)
         end, end_is_estimate = self._level_at(mark.own_end, end_s)
+        if end is None or mark.own_end is None:
+            end = sampled.end
+            if sampled.peak is None:  # all samples are older than the start
+                end = start
+                end_is_estimate |= mark.own_start is not None
         figures = Figures(start, end, start_is_estimate=start_is_estimate, end_is_estimate=end_is_estimate)
         candidates = list(self._prove(mark, process))
         first = bisect_left(self._reading_ends, mark.start_s)
@@ -301,9 +306,10 @@ class _Measuring:
     def _level_at(self, reading: OwnMemory | None, at_s: float) -> tuple[float | None, bool]:
         """Return the memory of the process tree at a start or end of an operation, and whether this is an estimate.
 
-        If the memory was not read at this moment, the memory is from samples.
+        If the memory was not read at this moment, the memory is from samples. If all processes ended before their
+        memory was read, the memory is unknown.
         """
-        if reading is not None and reading.tree is not None:
+        if reading is not None and (reading.tree is not None or reading.is_estimate):
             return reading.tree, reading.is_estimate or reading.tree_low is not None
         size, is_estimate = self._rss.level_at(at_s)
         if size is not None and reading is not None and reading.rss is not None and reading.rss > size:
