@@ -327,8 +327,8 @@ class PeakPlace(NamedTuple):
     nearest: Operation | None = None
     """The nearest operation if the peak was just outside all operations."""
     rivals: Sequence[Operation] = ()
-    """Other operations that may have the peak instead, because the upper bound of RSS in the operation is above the
-    peak. If the operation ended before the peak, an equal upper bound is enough. A rival may have run in another
+    """Other operations that may have the peak instead, because the likely upper bound of RSS in the operation is above
+    the peak. If the operation ended before the peak, an equal upper bound is enough. A rival may have run in another
     process at the time of the peak. A rival may also be an outer operation of ``path`` (the nested operations at the
     peak), because RSS may have reached the peak while no inner operation ran."""
     may_be_outside: bool = False
@@ -438,15 +438,15 @@ def _find_rivals(
 ) -> Iterator[Operation]:
     """Yield operations in which RSS may have reached the peak of the run at another time.
 
-    ``size`` is the RSS in bytes that was certainly reached at the known moment of the peak. The upper bound of RSS in a
-    yielded operation is above ``size``. If the operation ended before the peak, an almost equal upper bound is enough.
-    An outer operation is left out if inner operations ran during the whole time of the outer operation.
+    ``size`` is the RSS in bytes that was certainly reached at the known moment of the peak. The likely upper bound of
+    RSS in a yielded operation is above ``size``. If the operation ended before the peak, an almost equal upper bound is
+    enough. An outer operation is left out if inner operations ran during the whole time of the outer operation.
     """
     for operation in operations:
         bracket = _bracket(operation)
-        if bracket is None or bracket.high is None or operation in path[-1:]:
+        if bracket is None or bracket.likely_high is None or operation in path[-1:]:
             continue
-        is_before = operation.end_s <= place.from_s and bracket.high >= size - noise(size)
+        is_before = operation.end_s <= place.from_s and bracket.likely_high >= size - noise(size)
         if is_before or _may_exceed(operation, size):
             inner = children.get(operation, [])
             if not _cover(inner, place._replace(from_s=operation.start_s, to_s=operation.end_s)):
@@ -455,7 +455,7 @@ def _find_rivals(
 
 def _may_exceed(operation: Operation, size: float) -> bool:
     bracket = _bracket(operation)
-    return bracket is not None and bracket.high is not None and bracket.high > size + noise(size)
+    return bracket is not None and bracket.likely_high is not None and bracket.likely_high > size + noise(size)
 
 
 def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:

@@ -435,6 +435,8 @@ class Bracket(NamedTuple):
     to_s: float
     likely: float | None = None
     """The best estimate of the peak, at least ``low``; None if equal to ``low``."""
+    likely_high: float | None = None
+    """As ``high``, but a process that had stopped growing before its end counts with the known high-water mark."""
 
 
 class Figures(NamedTuple):

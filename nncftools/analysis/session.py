@@ -165,11 +165,11 @@ _FASTEST = 2 << 30
 """Bytes per second. A process seldom takes memory faster than this."""
 
 
-def _bound_by_marks(session: SessionData) -> Iterator[HeldSpan]:
+def _bound_by_marks(session: SessionData, *, is_likely: bool = False) -> Iterator[HeldSpan]:
     """Yield start, end and high-water mark of each process.
 
     If a process ended, the high-water mark is raised by the memory that the process may have taken after the last
-    sample.
+    sample. With ``is_likely``, a process whose memory had stopped growing ends at the last sample, with the known mark.
     """
     times = session.samples.time_s
     table = ProcessTable(session.processes)
@@ -183,7 +183,12 @@ def _bound_by_marks(session: SessionData) -> Iterator[HeldSpan]:
         if not process.samples and process.forked_copy and parent is not None:
             mark = parent.high_water_mark or 0  # a forked copy starts with the memory of the parent
         count = bisect_left(times, end_s) if process.samples else 0
-        unseen_s = end_s - max(start_s or 0.0, times[count - 1] if count else 0.0)
+        seen_s = times[count - 1] if count else 0.0
+        has_stopped = seen_s > (process.peak_s or seen_s) or limit < mark + noise(mark)
+        if is_likely and count and has_stopped:
+            yield start_s, seen_s, mark
+            continue
+        unseen_s = end_s - max(start_s or 0.0, seen_s)
         yield start_s, end_s, min(limit, mark + int(_FASTEST * unseen_s))
 
 
@@ -212,6 +217,7 @@ class _Measuring:
         self._incomplete = {device.device for device in session.devices if device.missing is not None}
         self._duration_s = session.duration_s
         self._held = MostHeld(_bound_by_marks(session))
+        self._likely_held = MostHeld(_bound_by_marks(session, is_likely=True))
         self._unseen = find_unseen_mark(session.processes, session.sampler.peak_rss or 0)
         self._table = ProcessTable(session.processes)
         explained = filter(is_mark_explained, session.processes)
@@ -275,6 +281,11 @@ class _Measuring:
         sampled = self._rss.measure_level(mark.start_s, end_s, until_triggered=not _is_end_read(mark))
         start, start_is_estimate = self._level_at(mark.own_start, mark.start_s)
         end, end_is_estimate = self._level_at(mark.own_end, end_s)
+        if end is None or mark.own_end is None:
+            end = sampled.end
+            if sampled.peak is None:  # all samples are older than the start
+                end = start
+                end_is_estimate |= mark.own_start is not None
         figures = Figures(start, end, start_is_estimate=start_is_estimate, end_is_estimate=end_is_estimate)
         candidates = list(self._prove(mark, process))
         first = bisect_left(self._reading_ends, mark.start_s)
@@ -291,33 +302,38 @@ class _Measuring:
         if not candidates:
             return figures
         low, likely, nearest = find_highest(candidates)
-        high = self._bound(mark, process)
-        if high is not None:
-            high = max(high, low)
-        from_s = nearest.from_s or 0.0
-        to_s = nearest.to_s or 0.0
-        return figures._replace(peak=Bracket(low, high, from_s, to_s, likely=likely))
+        high = self._bound(mark, process, self._held)
+        peak = Bracket(
+            low,
+            None if high is None else max(high, low),
+            from_s=nearest.from_s or 0.0,
+            to_s=nearest.to_s or 0.0,
+            likely=likely,
+            likely_high=self._bound(mark, process, self._likely_held),
+        )
+        return figures._replace(peak=peak)
 
     def _level_at(self, reading: OwnMemory | None, at_s: float) -> tuple[float | None, bool]:
         """Return the memory of the process tree at a start or end of an operation, and whether this is an estimate.
 
-        If the memory was not read at this moment, the memory is from samples.
+        If the memory was not read at this moment, the memory is from samples. If all processes ended before their
+        memory was read, the memory is unknown.
         """
-        if reading is not None and reading.tree is not None:
+        if reading is not None and (reading.tree is not None or reading.is_estimate):
             return reading.tree, reading.is_estimate or reading.tree_low is not None
         size, is_estimate = self._rss.level_at(at_s)
         if size is not None and reading is not None and reading.rss is not None and reading.rss > size:
             return reading.rss, True
         return size, is_estimate
 
-    def _bound(self, operation: Operation, process: Process | None) -> int | None:
+    def _bound(self, operation: Operation, process: Process | None, held: MostHeld) -> int | None:
         """Return an upper bound of RSS during an operation, in bytes; None if unknown.
 
         The bound is the sum of the high-water marks of all processes that lived at the same time. For the process of
         the operation, the high-water mark at the end of the operation counts, not a later mark. If the process did not
         read this mark, the bound uses the mark of the largest process at the end of the operation instead.
         """
-        high = self._held.find_most(operation.start_s, operation.end_s)
+        high = held.find_most(operation.start_s, operation.end_s)
         if high is None:
             return None
         high += self._unseen

@@ -274,7 +274,10 @@ class TreeReader:
         self._devices = session.devices
 
     def at(self, at_s: float, pid: Number, reading: Entry) -> OwnMemory | None:
-        """Return the memory at a mark, of the process that made the mark and of the whole tree; None if unknown."""
+        """Return the memory at a mark, of the process that made the mark and of the whole tree; None if unknown.
+
+        If the sample after a mark from outside shows no memory, the processes have ended, and the memory is unknown.
+        """
         process = self._table.at(pid, at_s + _EARLY_S)
         has_own = reading.rss is not None and (process is not None or self._with_descendants)
         held = reading.rss or 0 if has_own else 0
@@ -288,10 +291,12 @@ class TreeReader:
         others = self._others(at_s, process, covered, reading)
         devices = None if reading.devices is None else self._allocated(reading.devices)
         own = OwnMemory(rss=reading.rss, high_water_mark=reading.high_water_mark, devices=devices)
-        if (others and not self._lines) or not (has_own or covered or others):
+        if not (held or self._sampled(at_s)):
+            return replace(own, is_estimate=True)
+        if others and not self._lines:
             return None if own.rss is None and own.high_water_mark is None else own
         tree, change = self._with_others(others, at_s, held)
-        return replace(own, tree=tree, is_estimate=change is None or change > noise(tree))
+        return replace(own, tree=tree or None, is_estimate=change is None or change > noise(tree))
 
     def execs(self) -> Iterator[tuple[int, float, float]]:
         """Yield each process that began another program (exec): PID, last time before exec, first time after exec."""
@@ -364,10 +369,9 @@ class TreeReader:
 
     def _sampled(self, at_s: float) -> int:
         """Return RSS of the whole tree in the first sample after a mark; 0 if unknown."""
-        times = self._samples.time_s
-        if "rss" not in self._samples or not len(times):
+        number = bisect_left(self._samples.time_s, at_s)
+        if "rss" not in self._samples or number == len(self._samples):
             return 0
-        number = min(bisect_left(times, at_s), len(times) - 1)
         sampled = self._samples["rss"][number]
         return 0 if isnan(sampled) else int(sampled)
 

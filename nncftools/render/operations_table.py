@@ -196,11 +196,12 @@ def _note_rows(rows: Sequence[NumberedOperation], session: Session) -> dict[int,
     """Return the notes about the peak, such as ``<- peak``: ``{id(operation): note}``."""
     notes = note_peak((row.operation for row in rows if row.number), session)
     peak = session.peak_place
-    if not notes and peak is not None:
+    if peak is not None and not peak.path and (peak.rivals or not notes):
+        note = "<- peak?" if peak.rivals else "<- peak"
         for row in rows:
             gap = row.operation
             if not row.number and gap.start_s <= peak.from_s and peak.to_s <= gap.end_s:
-                notes[id(gap)] = "<- peak"
+                notes[id(gap)] = note
     return notes
 
 

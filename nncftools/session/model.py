@@ -378,7 +378,8 @@ class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of all processes of the run together. The process and its descendants are read at the mark, other
     processes at the next sample."""
     is_estimate: bool = False
-    """True if other processes changed around the mark, so that ``tree`` is only an estimate."""
+    """True if other processes changed around the mark, so that ``tree`` is only an estimate. If all processes had ended
+    before their memory was read, ``tree`` is null, and this field is true."""
     tree_low: Whole | None = None
     """Lower bound of the memory of all processes, where ``tree`` is an estimate. Only in sessions of earlier versions.
     """

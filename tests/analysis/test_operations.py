@@ -12,7 +12,7 @@ from nncftools.render.sentences import where_text
 from nncftools.session.model import END_UNKNOWN, LateReadings, Mark, OwnMemory
 from nncftools.session.nesting import add_ends, renumber_marks
 from tests.conftest import HANGING_S
-from tests.made_up import MIB, marks, mib, process, session
+from tests.made_up import MIB, marks, mib, process, read_numbers, session
 
 
 def marked(*of: str | list[Mark], **columns: Any) -> Session:  # noqa: ANN401 — columns
@@ -81,15 +81,7 @@ def test_a_sample_that_was_read_late(read_until_s: float, expected: int) -> None
 
 
 def test_ends_with_its_process() -> None:
-    """An operation that never ended lasts no longer than its process."""
-    of = marked(marks("a 0.0", pid=100))
-    of.processes = [process(end_s=0.25)]
-
-    assert [phase.end_s for phase in of.operations] == [0.25]
-
-
-def test_ends_with_its_own_process() -> None:
-    """Of two processes with one PID, an operation ends with the one that performed it."""
+    """An operation that never ended lasts no longer than its process, also of two processes with one PID."""
     of = marked(marks("a 0.0", pid=100), marks("b 0.445", pid=100))
     of.processes = [process(end_s=0.25), process(1, pid=100, start_s=0.45, end_s=0.75)]
 
@@ -132,20 +124,22 @@ def test_former_name() -> None:
 
 
 def readings(text: str) -> dict[str, OwnMemory]:
-    """Return the fields of a mark with readings at its ends in MiB; ``-`` is none, and ``≈`` an estimate."""
+    """Return readings at the ends of a mark in MiB; ``-`` is none, ``≈`` an estimate, ``≈-`` unknown memory."""
     sizes = zip(("own_start", "own_end"), text.split(), strict=False)
     known = {name: size for name, size in sizes if size != "-"}
-    return {name: tree(float(size.strip("≈")), is_estimate="≈" in size) for name, size in known.items()}
+    return {name: tree(*read_numbers(size.strip("≈")), is_estimate="≈" in size) for name, size in known.items()}
 
 
-def tree(size_mib: float, **fields: Any) -> OwnMemory:  # noqa: ANN401 — any field
+def tree(size_mib: float | None, **fields: Any) -> OwnMemory:  # noqa: ANN401 — any field
     """Return a reading of the whole tree."""
-    return OwnMemory(tree=int(size_mib * MIB), **fields)
+    return OwnMemory(tree=mib(size_mib)[0], **fields)
 
 
-def written(*figures: tuple[float, bool]) -> str:
-    """Return known sizes in MiB; those that are estimates have a sign."""
-    return " ".join(f"{'≈' if is_estimate else ''}{size / MIB:.0f}" for size, is_estimate in figures)
+def written(*figures: tuple[float | None, bool]) -> str:
+    """Return sizes in MiB, -1 if unknown; those that are estimates have a sign."""
+    return " ".join(
+        f"{'≈' if is_estimate else ''}{(-MIB if size is None else size) / MIB:.0f}" for size, is_estimate in figures
+    )
 
 
 class TestReadings:
@@ -159,8 +153,10 @@ class TestReadings:
             ("0.1-0.2", "", "≈100 ≈100 ≈0"),
             ("0.1-0.9", "90 900", "90 900 810"),
             ("0.1-0.4", "≈90 95", "≈90 95 ≈5"),
+            ("0.6-0.8", "≈- ≈-", "≈-1 ≈-1 ≈-1"),
+            ("0.6-0.8", "150", "150 ≈150 ≈0"),
         ],
-        ids=["read", "not read", "no sample in it", "above", "estimate"],
+        ids=["read", "not read", "no sample in it", "above", "estimate", "unknown", "older samples"],
     )
     def test_ends(self, times: str, read: str, expected: str) -> None:
         """A change is an estimate where an end is."""
@@ -303,7 +299,7 @@ def test_marks_of_two_files_keep_apart() -> None:
 def test_no_time_as_a_process_begins() -> None:
     """An operation that begins and ends exactly when a process begins can have held what the process held."""
     of = session(
-        marks=[Mark(name="A", start_s=0.5, end_s=0.5, pid=100)],
+        marks=marks("A 0.5-0.5", pid=100),
         processes=[process(start_s=0.5, high_water_mark=900 * MIB, end_s=None)],
     )
     bracket = rss_peak(of)
@@ -321,7 +317,7 @@ def test_a_child_that_ended_between_samples(samples: int, forked_copy: bool, hig
     of = marked("a 0-1.0")
     child = process(1, parent=0, start_s=0.5, end_s=0.75, samples=samples, high_water_limit=9000 * MIB)
     child.forked_copy = forked_copy
-    child.peak_rss = 50 * MIB if samples else None
+    child.peak_rss = samples * 25 * MIB
     of.processes = [process(0, high_water_mark=100 * MIB, end_s=None), child]
 
     assert rss_peak(of).high == high * MIB

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -85,6 +84,7 @@ APART = "A 0.05-0.45, B 0.45-0.85"
         (APART, "100*9 300 100", "", "~B", "--"),
         (APART, "100*10 300", "", "", "--"),
         (APART, "300 100*10", "", "~A", "--"),
+        ("A 0.5-0.9", "10 300*8 10*2", "", "", "-"),
         ("A 0.1-0.99, End 0.99-0.99", "10*10 300", "", "~A", "--"),
         ("End 0.99-0.99", "10*10 300", "", "", "-"),
         ("A 0.1-0.4999, B 0.4999-0.9", "10*5 300 10*5", "", "A", "!-"),
@@ -92,7 +92,7 @@ APART = "A 0.05-0.45, B 0.45-0.85"
     ids=[
         "parallel: the innermost, and those around",
         *("a level more than 1 % higher", "a level less than 1 % higher", "across a boundary inside", "between parts"),
-        *("just after all", "long after all", "just before all"),
+        *("just after all", "long after all", "just before all", "stays at the peak"),
         *("the sample after the last operation", "a mark without a length"),
         "the sample that an end triggered",
     ],
@@ -105,27 +105,38 @@ def test_names(operations: str, rss: str, rises: str, expected: str, signs: str)
 
 
 @pytest.mark.parametrize(
-    "helper_s, rivals, expected",
+    "start_s, mark, peak_s, rivals, expected",
     [
-        ((0.0, 0.1), [], "during A › B, or outside all operations"),
-        ((0.3, 0.4), ["A"], "during A › B, or in the rest of A"),
-        ((0.5, 0.6), ["A"], "during A › B, or in the rest of A"),
+        (0.0, 900, None, "", "during A › B, or outside all operations"),
+        (0.3, 900, None, "A", "during A › B, or in the rest of A"),
+        (0.5, 900, None, "A", "during A › B, or in the rest of A"),
+        (0.01, 895, 0.1, "", "during A › B, or outside all operations"),
+        (0.3, 590, 0.4, "A", "during A › B, or in the rest of A"),
+        (0.3, 590, 0.3, "", "during A › B"),
     ],
-    ids=["before all operations", "between inner operations", "in the operation itself"],
+    ids=[
+        "before all operations",
+        "between inner operations",
+        "in the operation itself",
+        "at the limit",
+        "grew",
+        "stood still",
+    ],
 )
-def test_more_may_have_been_held_elsewhere(helper_s: tuple[float, float], rivals: list[str], expected: str) -> None:
+def test_more_may_have_been_held_elsewhere(
+    start_s: float, mark: int, peak_s: float | None, rivals: str, expected: str
+) -> None:
     """Where another process may have held much, time outside of the operation is named, too."""
     of = run(
         "A 0.15-0.95, A/B 0.45-0.75, A/C 0.82-0.88",
         "10*5 600*2 10*4",
     )
-    start_s, end_s = helper_s
-    of.processes = [
-        process(0, high_water_mark=10 * MIB, end_s=None),
-        process(1, start_s=start_s, end_s=end_s, high_water_mark=900 * MIB, high_water_limit=900 * MIB),
-    ]
+    helper = process(1, start_s=start_s, end_s=start_s + 0.14, peak_s=peak_s, samples=2)
+    helper.high_water_mark = mark * MIB
+    helper.high_water_limit = 900 * MIB
+    of.processes = [process(0, high_water_mark=10 * MIB, end_s=None), helper]
 
-    assert [one.name for one in place(of).rivals] == rivals
+    assert "".join(one.name for one in place(of).rivals) == rivals
     assert where_text(of) == expected
 
 
@@ -136,13 +147,6 @@ def test_one_process_has_no_rivals(mark: int, rises: str) -> None:
     of.processes = [process(0, high_water_mark=mark * MIB, peak_rss=600 * MIB, rises=of.processes[0].rises, end_s=None)]
 
     assert (names(of), place(of).rivals) == ("B", [])
-
-
-def test_reached_before() -> None:
-    """An operation in which memory only stays at the peak that it had reached before does not hold it."""
-    of = run("A 0.5-0.9", "10 300*8 10*2")
-
-    assert (names(of), place(of).to_s) == ("", 0.1)
 
 
 def test_last_mark() -> None:
@@ -178,26 +182,19 @@ def test_operations_that_reached_it_one_after_the_other() -> None:
     assert names(of) == "A"
 
 
-def nested(**child: Any) -> Session:  # noqa: ANN401 — any field of a process
-    """Return a run whose peak is at 0.5 s, with an operation of process 0 around one of its child."""
-    of = run("Outer 0.1-0.9, Outer/Inner 0.2-0.8", "10*5 300 10*5")
-    of.processes = [process(0, peak_s=0.5, peak_rss=200 * MIB), process(1, parent=0, **child)]
-    of.marks[1].pid = 101
-    return of
-
-
 @pytest.mark.parametrize(
-    "child, expected",
-    [
-        ({"peak_s": 0.5, "peak_rss": 250 * MIB}, "Outer Inner"),
-        ({"peak_s": 0.5, "peak_rss": 100 * MIB}, "Outer"),
-        ({"peak_s": 0.3, "peak_rss": 250 * MIB}, "Outer"),
-    ],
+    "peak_s, size, expected",
+    [(0.5, 250, "Outer Inner"), (0.5, 100, "Outer"), (0.3, 250, "Outer")],
     ids=["held most", "held less", "held it earlier"],
 )
-def test_operation_of_a_child(child: dict[str, Any], expected: str) -> None:
+def test_operation_of_a_child(peak_s: float, size: int, expected: str) -> None:
     """A child's operation inside of its parent's holds the peak only if the child held most of it."""
-    assert names(nested(**child)) == expected
+    of = run("Outer 0.1-0.9, Outer/Inner 0.2-0.8", "10*5 300 10*5")
+    child = process(1, parent=0, peak_s=peak_s, peak_rss=size * MIB)
+    of.processes = [process(0, peak_s=0.5, peak_rss=200 * MIB), child]
+    of.marks[1].pid = 101
+
+    assert names(of) == expected
 
 
 def test_process_that_was_not_recorded() -> None:
@@ -217,14 +214,6 @@ def test_parallel_operations_of_one_process() -> None:
     of.marks[0].op = of.marks[1].inside = of.marks[2].inside = 1
 
     assert (names(of), marked(of)) == ("A ?C ?D", "!-??")
-
-
-def test_drift_on_a_plateau() -> None:
-    """The peak belongs to the operation that reached it first: 0.1 % more, later, is drift."""
-    of = run(AB, "10*2 599.9*3 600*4 10*2")
-
-    assert (names(of), marked(of)) == ("A", "!-")
-    assert of.operations[0].rss_peak == mib(600)[0]
 
 
 def test_parallel_operations() -> None:

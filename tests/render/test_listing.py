@@ -20,9 +20,8 @@ from nncftools.render.listing import (
     note_peak,
     number_operations,
 )
-from nncftools.session.model import Mark
 from nncftools.session.nesting import KINDS
-from tests.made_up import figures, mib, nested, session
+from tests.made_up import figures, marks, mib, nested, session
 
 
 def operation(name: str, start_s: float = 0, **fields: Any) -> Operation:  # noqa: ANN401 — any field
@@ -172,11 +171,11 @@ class TestSmall:
 class TestNotes:
     """The mark of the peak in a table."""
 
-    @pytest.mark.parametrize("span, note", [((0, 0.45), "after"), ((0.55, 1), "before")])
-    def test_just_outside(self, span: tuple[float, float], note: str) -> None:
+    @pytest.mark.parametrize("span, note", [("0-0.45", "after"), ("0.55-1", "before")])
+    def test_just_outside(self, span: str, note: str) -> None:
         """The nearest operation is marked as such."""
         columns = {"rss": mib(*[100] * 5, 300, *[100] * 5), "time_s": [place / 10 for place in range(11)]}
-        of = session(columns, marks=[Mark(name="A", start_s=span[0], end_s=span[1])])
+        of = session(columns, marks=marks(f"A {span}"))
 
         assert note_peak(of.operations, of) == {id(of.operations[0]): f"<- peak just {note}"}
 

@@ -17,7 +17,7 @@ from nncftools.render.operations_table import operations_table
 from nncftools.render.text import markdown_report, notebook_cell
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit
-from tests.made_up import MIB, marks, mib, session
+from tests.made_up import MIB, marks, mib, process, session
 from tests.render.test_text import run_of
 
 MOST = 60
@@ -136,6 +136,15 @@ def test_most_of_the_time(operations: str, depth: int, expected: str) -> None:
 
     assert found == ([expected] if expected else [])
     assert (expected in markdown_report(of, View(["rss"], depth=depth))) if expected else True
+
+
+def test_peak_between_operations() -> None:
+    """The time outside all operations may hold the peak, beside an operation that may hold more."""
+    of = session(marks=marks("A 0.7"))
+    child = process(1, start_s=0.7, high_water_mark=900 * MIB, high_water_limit=900 * MIB)
+    of.processes = [process(high_water_mark=MIB, end_s=None), child]
+
+    assert text_of(of).count("<- peak?") == 2
 
 
 def test_another_row_explains_more() -> None:
