@@ -19,22 +19,22 @@ from tests.test_layers import name_of, needed
 ROOT = Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
-    "ground floor": 7_968,
-    "analysis": 31_820,
-    "api": 6_296,
-    "cli": 44_046,
-    "compression": 13_137,
+    "ground floor": 8_040,
+    "analysis": 31_874,
+    "api": 6_317,
+    "cli": 44_115,
+    "compression": 13_127,
     "importers": 4_021,
     "journal": 2_087,
     "limits": 6_043,
-    "live": 11_527,
+    "live": 11_521,
     "marks": 7_806,
-    "reading_marks": 6_941,
-    "render": 37_908,
+    "reading_marks": 6_924,
+    "render": 37_894,
     "sampler": 21_585,
     "session": 11_446,
     "snapshots": 9_976,
-    "testing": 3_056,
+    "testing": 3_036,
 }
 """By room: the most nodes that it may have."""
 MOST_FILES = 165
