@@ -120,7 +120,7 @@ def _open_stream(path: pathlib.Path) -> int:
     try:
         stream = above_standard(os.open(path, _STREAM))
     except OSError as error:
-        if error.errno == errno.ENXIO:
+        if error.errno == errno.ENXIO and path.is_fifo():
             raise OSError(errno.ENXIO, "no program reads from this FIFO", str(path)) from error
         raise
     try:

@@ -271,6 +271,21 @@ def memory_of(columns: Iterable[str]) -> list[str]:
 
 
 MEMORY = tuple(memory_of(METRICS))
+OTHER_NAMES = {
+    "ram": "rss",
+    "mem": "rss",
+    "memory": "rss",
+    "res": "rss",
+    "virtual": "vms",
+    "virt": "vms",
+    "heap": "anon",
+    "anonymous": "anon",
+    "gpu": DEVICE,
+    "vram": DEVICE,
+    "cuda": DEVICE,
+    "npu": DEVICE,
+}
+"""Names that other programs use for our metrics."""
 DEVICE_MEMORY = "device_memory"
 DEVICE_ALLOCATED = "device_allocated"
 OF_DEVICES = (DEVICE_MEMORY, DEVICE_ALLOCATED, "device_used", "device_busy")

@@ -94,11 +94,14 @@ def guess(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
     return nearest(word, names, alike)
 
 
-def not_one_of(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
-    """Return the message that ``word`` is not in ``known``, with a proposal if a name is similar."""
+def not_one_of(word: str, known: Iterable[str], alike: float = _ALIKE, meant: str = "") -> str:
+    """Return the message that ``word`` is not in ``known``, with a proposal if a name is similar.
+
+    ``meant`` is another word for the same thing, if known: the proposal is then similar to this word.
+    """
     names = list(known)
     message = f"{word!r} is not one of {', '.join(names)}"
-    near = guess(word, names, alike)
+    near = guess(meant or word, names, alike)
     return f"{message}; did you mean {near}?" if near else message
 
 
@@ -246,6 +249,14 @@ def _brief(number: float, decimals: int) -> str:
         decimals -= 1
     text = fixed(number, decimals)
     return text.rstrip("0").rstrip(".") if decimals else text
+
+
+def count_text(number: float, noun: str) -> str:
+    """Return a number with a noun in the singular or plural, such as ``1 call`` or ``2,000 processes``."""
+    if number == 1:
+        return f"1 {noun}"
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{number:,.0f} {noun}{ending}"
 
 
 def cores_text(cores: float | None) -> str:

@@ -93,7 +93,8 @@ def parse_gate(text: str) -> Gate:
     name, operation = _split_device(parts["metric"], parts["operation"])
     figure = figure_of(name)
     if figure is None:
-        raise UsageError(f"{text!r}: {not_one_of(name, FIGURES, _ALIKE)}")
+        meant = metrics.OTHER_NAMES.get(name.removeprefix("peak_"), "")
+        raise UsageError(f"{text!r}: {not_one_of(name, FIGURES, _ALIKE, meant)}")
     unit = parts["unit"]
     percent = unit == _PERCENT
     if percent and not parts["sign"]:

@@ -20,7 +20,7 @@ from nncftools.analysis.session import Session
 from nncftools.backports import moment_of
 from nncftools.marks.operations import SOURCE
 from nncftools.metrics import is_counter
-from nncftools.session.model import Mark, Peak
+from nncftools.session.model import UNKNOWN_PEAK, Mark, Peak
 from nncftools.session.nesting import add_ends, in_order, kind_of, renumber_marks
 from nncftools.session.samples import TIME, Samples
 from nncftools.units import MemoryUnit
@@ -172,8 +172,8 @@ class Recorded:
 
         If the peak is unknown, return 0.0 and None.
         """
-        peak = self.session.peaks.get(metric)
-        if peak is None or peak.low is None:
+        peak = self.session.peaks.get(metric, UNKNOWN_PEAK)
+        if peak.low is None:
             return 0.0, None
         at_s = peak.at_s
         if peak.span_s is None:
@@ -213,8 +213,8 @@ class Recorded:
     def samples(self) -> list[ProfileSample]:
         """The samples of all recordings."""
         columns = self.session.samples
-        read = self._total("read_chars")
-        written = self._total("write_chars")
+        read = self.list_totals("read_chars")
+        written = self.list_totals("write_chars")
         fields = [
             map(self.local, columns.time_s),
             map(_megabytes, columns["rss"]),
@@ -222,12 +222,12 @@ class Recorded:
             self._cpu_percent(),
             read,
             written,
-            self._rates(read, 0),
-            self._rates(written, 0),
-            self._total("read_bytes"),
-            self._total("write_bytes"),
+            self.list_rates(read, 0),
+            self.list_rates(written, 0),
+            self.list_totals("read_bytes"),
+            self.list_totals("write_bytes"),
         ]
-        return [ProfileSample(*row) for row in zip(*fields, strict=True)]
+        return [ProfileSample(*row) for row in zip(*fields, strict=False)]
 
     def _cpu_percent(self) -> list[float]:
         """Return CPU usage in percent of all cores, over 0.2 s as in QEfficient."""
@@ -235,28 +235,32 @@ class Recorded:
         columns = self.session.samples
         both = zip(columns["cpu_user"], columns["cpu_system"], strict=True)
         spent = [user + system for user, system in both]
-        return [min(100.0, rate * percent) for rate in self._rates(spent, RATE_WINDOW_S)]
+        return [min(100.0, rate * percent) for rate in self.list_rates(spent, RATE_WINDOW_S)]
 
-    def _total(self, counter: str) -> list[float]:
-        """Return the values of a counter in MB. If a value is unknown, repeat the previous value."""
+    def list_totals(self, counter: str) -> list[float]:
+        """Return the values of a counter in MB, for each sample and for the end of the recording.
+
+        If a value is unknown, repeat the previous value.
+        """
         last = 0.0
         totals = []
-        for value in self.session.samples[counter]:
-            if self._disk and not isnan(value):
+        at_end = self.session.totals.get(counter)
+        for value in (*self.session.samples[counter], at_end):
+            if self._disk and value is not None and value > last:  # not if the value is NaN
                 last = value
             totals.append(MB.of(last))
         return totals
 
-    def _rates(self, totals: Sequence[float], window_s: float) -> list[float]:
-        """Return, for each sample, the rise of ``totals`` per second in the last ``window_s`` seconds.
+    def list_rates(self, totals: Sequence[float], window_s: float) -> list[float]:
+        """Return the rise of ``totals`` per second in the last ``window_s`` seconds, for each value in ``totals``.
 
-        The value for the first sample is 0.0.
+        The rate for the first sample is 0.0.
         """
         import numpy as np
 
         from nncftools.analysis.summary import rates
 
-        time_s = self.session.samples.time_s
+        time_s = [*self.session.samples.time_s, self.session.duration_s][: len(totals)]
         moments, per_second = rates(time_s, totals, window_s)
         after = np.minimum(np.searchsorted(moments, time_s), len(per_second))
         result: list[float] = np.append(0.0, per_second)[after].tolist()
@@ -283,7 +287,7 @@ def report(recorded: Recorded, interval_s: float) -> str:
     the requested interval.
     """
     samples = recorded.samples
-    length_s = recorded.seconds[-1]
+    length_s = recorded.session.duration_s - recorded.session.samples.time_s[0]
     rss = [sample.rss_mb for sample in samples]
     unit = _Unit(max(rss))
     first = samples[0]
@@ -304,7 +308,7 @@ def report(recorded: Recorded, interval_s: float) -> str:
         f"   • Memory Range:   {unit.format(max(rss) - min(rss))}",
     ]
     if length_s:
-        lines += _describe_disk(samples, length_s)
+        lines += _describe_disk(recorded, length_s, interval_s / 2)
     lines += [
         "",
         "Monitoring Info:",
@@ -321,21 +325,19 @@ def report(recorded: Recorded, interval_s: float) -> str:
     return "\n".join(lines)
 
 
-def _describe_disk(samples: Sequence[ProfileSample], length_s: float) -> list[str]:
-    first = samples[0]
-    last = samples[-1]
-    read = last.disk_read_mb - first.disk_read_mb
-    written = last.disk_write_mb - first.disk_write_mb
-    from_storage = last.storage_read_mb - first.storage_read_mb
-    to_storage = last.storage_write_mb - first.storage_write_mb
+def _describe_disk(recorded: Recorded, length_s: float, window_s: float) -> list[str]:
+    read = recorded.list_totals("read_chars")
+    written = recorded.list_totals("write_chars")
+    from_storage = recorded.list_totals("read_bytes")[-1]
+    to_storage = recorded.list_totals("write_bytes")[-1]
     return [
         "Disk I/O Statistics:",
-        f"   • Total Read:     {read:.2f} MB ({from_storage:.2f} MB from storage)",
-        f"   • Total Write:    {written:.2f} MB ({to_storage:.2f} MB to storage)",
-        f"   • Peak Read Rate: {max(sample.disk_read_rate for sample in samples):.2f} MB/s",
-        f"   • Peak Write Rate:{max(sample.disk_write_rate for sample in samples):.2f} MB/s",
-        f"   • Avg Read Rate:  {read / length_s:.2f} MB/s",
-        f"   • Avg Write Rate: {written / length_s:.2f} MB/s",
+        f"   • Total Read:     {read[-1]:.2f} MB ({from_storage:.2f} MB from storage)",
+        f"   • Total Write:    {written[-1]:.2f} MB ({to_storage:.2f} MB to storage)",
+        f"   • Peak Read Rate: {max(recorded.list_rates(read, window_s)):.2f} MB/s",
+        f"   • Peak Write Rate:{max(recorded.list_rates(written, window_s)):.2f} MB/s",
+        f"   • Avg Read Rate:  {read[-1] / length_s:.2f} MB/s",
+        f"   • Avg Write Rate: {written[-1] / length_s:.2f} MB/s",
     ]
 
 

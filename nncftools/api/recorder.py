@@ -29,7 +29,7 @@ from nncftools.marks import operations
 from nncftools.marks.line import VARIABLE
 from nncftools.metrics import memory_of, recorded_with
 from nncftools.session import launcher
-from nncftools.units import MemoryUnit, seconds_from, seconds_text
+from nncftools.units import MemoryUnit, count_text, seconds_from, seconds_text
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
@@ -522,8 +522,7 @@ def _explain(session: Session) -> str:
     rss = summarize_level(session, "rss")
     peak = MemoryUnit.MiB.label(rss.peak)
     added = MemoryUnit.MiB.label(rss.from_zero().peak)
-    number = len(session.samples)
-    samples = f"{number:,} {'sample' if number == 1 else 'samples'} in {seconds_text(session.duration_s)}"
+    samples = f"{count_text(len(session.samples), 'sample')} in {seconds_text(session.duration_s)}"
     lines = [
         f"Peak memory {peak}, {added} more than before the cell",
         f"Recorded this kernel and the processes that it started: {samples}.",

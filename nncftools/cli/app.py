@@ -179,8 +179,8 @@ _SUGGESTIONS = {
     "--pid": "`nncf-tools monitor --pid` records a running process",
 }
 """Options that users try, but that the subcommand does not have, each with the replacement."""
-_ALIKE = 0.6
-"""Least similarity of a mistyped option and the suggested option, both without dashes; 1 means equal."""
+_BEGINNING = 4
+"""If an option is near to no name, as ``--baseline``, the first letters may be: ``--base``."""
 
 
 def _explain(error: Any) -> UsageError:
@@ -193,13 +193,23 @@ def _explain(error: Any) -> UsageError:
     if option in _SUGGESTIONS:
         hint = _SUGGESTIONS[option]
     elif hasattr(error, "possibilities"):  # Click would suggest --repeat for --depth
-        names: list[str] = []
-        for parameter in error.ctx.command.params:
-            names += [name.lstrip("-") for name in parameter.opts]
-        near = guess(option.lstrip("-"), names, _ALIKE)
+        word = option.lstrip("-")
+        names = _list_options(error.ctx.command)
+        near = guess(word, names) or guess(word[:_BEGINNING], names)
+        owners = [name for name in COMMANDS if word in _list_options(load_command(name))]
         if near:
             hint = f"did you mean --{near}?"
+        elif owners:
+            hint = f"this is an option of {', '.join(owners)}"
     return UsageError(f"{error.message.rstrip('.')}; {hint}")
+
+
+def _list_options(command: Any) -> list[str]:
+    """Return the names of all options of a subcommand, without dashes."""
+    names: list[str] = []
+    for parameter in command.params:
+        names += [name.lstrip("-") for name in parameter.opts if name.startswith("-")]
+    return names
 
 
 def _unknown_command(word: str, program: str, commands: Iterable[str], rest: Iterable[str]) -> UsageError:

@@ -24,6 +24,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.metrics import columns_of
 from nncftools.render.view import SEPARATOR, View, label
 from nncftools.sampler.client import Interrupted, Starter
+from nncftools.session.model import UNKNOWN_PEAK
 from nncftools.session.session import load
 from nncftools.units import printable, seconds_text, shortened
 
@@ -143,8 +144,7 @@ def _describe_change(session: Session, earlier: Path, metric: str) -> str:
 
 
 def _find_peak(session: SessionData, metric: str) -> int | None:
-    peak = session.peaks.get(metric)
-    return None if peak is None else peak.low
+    return session.peaks.get(metric, UNKNOWN_PEAK).low
 
 
 def show(recorded: Recorded, run: RecordingJob, view: View, *, quiet: bool) -> None:

@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
@@ -25,7 +26,7 @@ from nncftools.journal import reading
 from nncftools.journal.reading import MARKS_ENDING, SIDECARS
 from nncftools.render.view import log_stem
 from nncftools.session import launcher
-from nncftools.units import nearest
+from nncftools.units import count_text, nearest
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -262,7 +263,9 @@ def check_file(option: str, path: Path, *, force: bool) -> None:
     Raises UsageError if the file cannot be written, if it exists and ``force`` is false, or if it is a device or FIFO.
     """
     if _find_file(option, path, force=force) is None:
-        raise UsageError(f"option {option}: {str(path)!r} is a device or pipe; a file name expected")
+        raise UsageError(
+            f"option {option}: {str(path)!r} is a device or pipe; a recording needs a file that can be read again"
+        )
 
 
 def check_output(option: str, path: Path, *, force: bool) -> Path:
@@ -361,33 +364,39 @@ def find_newest(log_dir: Path, before: int = 0) -> Path:
 
     Raises NncfToolsError if there are not enough recordings.
     """
-    recordings = list_recordings(log_dir) or list_recordings(log_dir / LATEST)
+    recordings = list_recordings(log_dir)
     if not recordings:
-        advice = "record one with `nncf-tools profile COMMAND`, or name a file"
-        raise NncfToolsError(f"no session under {str(log_dir)!r}; {advice}")
-    if before >= len(recordings):
-        count = "1 recording" if len(recordings) == 1 else f"{len(recordings):,} recordings"
-        raise NncfToolsError(f"there is no {LATEST}~{before}: {str(log_dir)!r} holds {count}")
+        raise NncfToolsError(
+            f"no session under {str(log_dir)!r}; record one with `nncf-tools profile COMMAND`, or name a file"
+        )
+    number = len(recordings)
+    if before >= number:
+        raise NncfToolsError(f"there is no {LATEST}~{before}: {str(log_dir)!r} holds {count_text(number, 'recording')}")
     return recordings[before]
 
 
 def list_recordings(log_dir: Path) -> list[Path]:
     """Return the sessions and journals in a folder and the subfolders, the newest first, without duplicates.
 
-    Subfolders named ``latest`` are skipped, because they are links to other runs. Hidden subfolders are skipped,
-    because they are copies.
+    Hidden subfolders are skipped, because they are copies. A subfolder ``latest`` is skipped if it is a link to another
+    recording, or a copy: then both recordings end at the same time.
     """
     recordings: dict[str, Path] = {}
     for path in itertools.chain.from_iterable(map(log_dir.glob, _PATTERNS)):
         folder = path.parent
-        if folder != log_dir and (folder.name == LATEST or folder.name.startswith(".")):
+        if folder != log_dir and folder.name.startswith("."):
             continue
         if not path.is_file():  # another user may have put a FIFO there: reading it would never end
             continue
         real = os.path.realpath(path)
         if real not in recordings or not folder.is_symlink():
             recordings[real] = path
-    return sorted(recordings.values(), key=_end_times, reverse=True)
+    ends = {path: _end_times(path) for path in recordings.values()}
+    counts = Counter(end_s for end_s, _ in ends.values())
+    for path, (end_s, _) in list(ends.items()):
+        if path.parent.name == LATEST and counts[end_s] > 1:
+            del ends[path]
+    return sorted(ends, key=ends.__getitem__, reverse=True)
 
 
 def write_time(path: Path) -> float:

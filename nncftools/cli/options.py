@@ -18,7 +18,7 @@ from nncftools.cli import destination
 from nncftools.cli.parameters import RECORD, RUN, SHOW, WRITE, File, Texts, argument, option
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import ending_in
-from nncftools.metrics import DEVICE, DEVICE_MEMORY, MEMORY, METRICS, columns_of
+from nncftools.metrics import DEVICE, DEVICE_MEMORY, MEMORY, METRICS, OTHER_NAMES, columns_of
 from nncftools.render.view import ENDINGS, PICTURE, PICTURES, REMOVED, TEXT
 from nncftools.units import MemoryUnit, bytes_from, not_one_of, seconds_from, unit_from
 
@@ -77,13 +77,6 @@ _PARTS_OF_RSS = [name for name, metric in METRICS.items() if metric.part_of == "
 PROFILE_TYPES = ("rss", *_PARTS_OF_RSS, DEVICE_MEMORY)
 DEFAULT_LOG_DIR = destination.DEFAULT_LOG_DIR
 ACTIONS = ("warn", "kill")
-_OTHER_NAMES = {
-    **dict.fromkeys(("ram", "mem", "memory", "res"), "rss"),
-    **dict.fromkeys(("virtual", "virt"), "vms"),
-    **dict.fromkeys(("heap", "anonymous"), "anon"),
-    **dict.fromkeys(("gpu", "vram", "cuda", "npu"), DEVICE),
-}
-"""Names that other programs use for our metrics."""
 
 
 def command_words(meaning: str) -> Any:  # noqa: ANN401 — as typer has it
@@ -335,9 +328,7 @@ def memory_types(
     names = split_types(asked)
     for name in names:
         if name != ALL and not columns_of([name], available):
-            suggestion = _OTHER_NAMES.get(name, "")
-            hint = f"; did you mean {suggestion}?" if columns_of([suggestion], available) else ""
-            raise UsageError(f"option --type: {not_one_of(name, (*available, ALL))}{hint}")
+            raise UsageError(f"option --type: {not_one_of(name, (*available, ALL), meant=OTHER_NAMES.get(name, ''))}")
     return available if ALL in names else columns_of(names, available)
 
 

@@ -248,16 +248,28 @@ def _take_marks(session: Session, log: BinaryIO, job: RecordingJob) -> None:
     take_sizes(session.marks)
     if taken.missing or taken.is_gone or not job.marks_operations:  # other warnings say so, or no marks are expected
         return
-    from nncftools.analysis.summary import is_of_python
-    from nncftools.render.sentences import NO_CALLS, NO_HOOK, NO_LINES, explain_missing_marks
+    from nncftools.analysis.summary import count_pythons, is_of_python
+    from nncftools.marks.calls import parse
+    from nncftools.render import sentences
 
-    why = explain_missing_marks(session.processes, taken.programs, taken.outside)
-    if job.calls and not (session.marks and taken.programs):
-        session.warnings.append(f"{NO_CALLS}: {why}")
+    why = sentences.explain_missing_marks(session.processes, taken.programs, taken.outside)
+    asked = parse(job.request.mark_call or ())
+    marked = {mark.call for mark in session.marks}
+    unmarked = [
+        f"{module}:{function}"
+        for module, function, _ in asked  # a renamed function of the script is marked without the module
+        if marked.isdisjoint((function, f"{module}.{function}"))
+    ]
+    if unmarked:
+        session.warnings.append(f"{sentences.NO_CALLS} for {', '.join(unmarked)}: {why}")
+    elif asked and count_pythons(session.processes) > taken.programs:
+        session.warnings.append(f"{sentences.NO_CALLS} in some programs: {why}")
     elif job.patterns and not any(mark.source == OUTPUT for mark in session.marks):
-        session.warnings.append(f"{NO_LINES}: no line of the output matches the expression; check it")
-    elif job.calls is not None and not (session.marks or taken.programs) and is_of_python(session):
-        session.warnings.append(f"{NO_HOOK}: {why}")
+        session.warnings.append(f"{sentences.NO_LINES}: no line of the output matches the expression; check it")
+    elif job.calls is not None and not session.marks:
+        is_expected = job.calls if taken.programs else is_of_python(session)
+        if is_expected:
+            session.warnings.append(f"{sentences.NO_HOOK}: {why}")
 
 
 def _save(session: Session, target: Destination) -> bool:

@@ -27,7 +27,7 @@ from nncftools.render.peak_lines import name_largest_holder
 from nncftools.render.sentences import brief_where_text
 from nncftools.render.view import command_text
 from nncftools.session.model import Exit
-from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_from, seconds_text, shortened, size_text
+from nncftools.units import UNKNOWN, MemoryUnit, count_text, printable, seconds_from, seconds_text, shortened, size_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -229,8 +229,7 @@ def _ask(runs: Sequence[_Run], *, yes: bool) -> set[Path]:
 
 
 def _count(runs: Sequence[_Run]) -> str:
-    number = f"{len(runs):,} recordings" if len(runs) > 1 else "1 recording"
-    return f"{number}, {size_text(sum(run.size for run in runs))}"
+    return f"{count_text(len(runs), 'recording')}, {size_text(sum(run.size for run in runs))}"
 
 
 def _is_removable(path: Path, log_dir: Path) -> bool:
@@ -280,14 +279,13 @@ def _open_run(number: int, path: Path) -> _Run:
     except NncfToolsError:
         return _Run(number, path, None, size, title=printable(str(path)))
     name = f"{printable(session.name)}: " if session.name and session.command else ""
-    peak = session.peaks.get("rss")
     return _Run(
         number=number,
         path=path,
         session=session,
         size=size,
         title=f"{name}{command_text(session)}",
-        peak=None if peak is None else peak.low,
+        peak=session.rss_peak.low,
         duration=session.duration_s,
     )
 

@@ -18,7 +18,7 @@ from nncftools.backports import StrEnum
 from nncftools.compression.checking import CheckedRow, Model, parse_number
 from nncftools.compression.reading import ERROR, FIGURES, MODEL_SIZE, RATE, Cost, Direction, Metric, ResultsError
 from nncftools.errors import UsageError
-from nncftools.units import MemoryUnit, nearest, not_one_of, seconds_from, size_from, size_text
+from nncftools.units import MemoryUnit, count_text, nearest, not_one_of, seconds_from, size_from, size_text
 
 Points = Sequence[tuple[float, float]]
 """Error and compression rate of each row."""
@@ -542,5 +542,4 @@ def left_out_text(choice: Choice) -> str:
     """Return a text like ``"2 rows left out, peak unknown"``; empty if no row was left out."""
     if not choice.left_out:
         return ""
-    rows = "1 row" if choice.left_out == 1 else f"{choice.left_out:,} rows"
-    return f"{rows} left out, {' or '.join(choice.unknown)} unknown"
+    return f"{count_text(choice.left_out, 'row')} left out, {' or '.join(choice.unknown)} unknown"

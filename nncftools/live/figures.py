@@ -23,7 +23,17 @@ from nncftools.live.run import Floats, LiveProcess, Run
 from nncftools.metrics import is_memory
 from nncftools.render.terminal_plot import MOST_LINES, write_clock
 from nncftools.render.view import label
-from nncftools.units import MemoryUnit, about_text, brief_size, cores_text, part_text, printable, shortened, size_text
+from nncftools.units import (
+    MemoryUnit,
+    about_text,
+    brief_size,
+    cores_text,
+    count_text,
+    part_text,
+    printable,
+    shortened,
+    size_text,
+)
 
 if TYPE_CHECKING:
     import psutil
@@ -290,7 +300,7 @@ def activity(run: Run) -> list[str]:
     alive = run.latest.get("processes")
     words = [] if cores is None else [f"CPU {cores_text(cores)}"]
     if alive is not None:
-        words.append("1 process" if alive == 1 else f"{alive:,.0f} processes")
+        words.append(count_text(alive, "process"))
     return words
 
 

@@ -44,7 +44,7 @@ from nncftools.session.model import (
 )
 from nncftools.session.nesting import add_ends, find_device, in_order, renumber_marks, take_allocated
 from nncftools.session.samples import noise
-from nncftools.units import seconds_text, shortened
+from nncftools.units import count_text, seconds_text, shortened
 
 _ARGUMENT = 40
 """An argument is cut to at most this many characters."""
@@ -74,8 +74,9 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     if notes.is_gone:
         session.warnings.append("the marks log was removed, replaced or emptied: marks are missing")
     if notes.wrong > 0:
-        count = "1 mark" if notes.wrong == 1 else f"{notes.wrong:,} marks"
-        session.warnings.append(f"{count} could not be read, the first is {notes.first_wrong} of {name}")
+        session.warnings.append(
+            f"{count_text(notes.wrong, 'mark')} could not be read, the first is {notes.first_wrong} of {name}"
+        )
     session.models = list(notes.models.values())
     session.failures = notes.failures
     return notes
@@ -90,8 +91,8 @@ def _take_marks(
     session.marks = _within(marks, session)
     notes.outside = len(marks) - len(session.marks)
     if notes.missing > 0:
-        count = "1 mark is" if notes.missing == 1 else f"{notes.missing:,} marks are"
-        session.warnings.append(f"{count} missing: for a time, the marks log could not be written (a full disk?)")
+        count = count_text(notes.missing, "mark")
+        session.warnings.append(f"the marks log lacks {count}: for a time, it could not be written (a full disk?)")
     narrow(session)
     for mark in session.marks:
         if any(own is not None and own.devices for own in (mark.own_start, mark.own_end)):

@@ -20,7 +20,7 @@ from nncftools.render.table import NOTE, has_estimates
 from nncftools.render.view import clip
 from nncftools.session.model import END_UNKNOWN, UNFINISHED
 from nncftools.session.nesting import KINDS, kind_of
-from nncftools.units import seconds_text, shortened
+from nncftools.units import count_text, seconds_text, shortened
 
 _Item = TypeVar("_Item")
 
@@ -170,7 +170,7 @@ class NumberedOperation:
     @property
     def _addition(self) -> str:
         operation = self.operation
-        text = f" ×{operation.count}" if operation.count > 1 else ""
+        text = f" ×{operation.count:,}" if operation.count > 1 else ""
         words = [self.process, PARALLEL if operation.is_parallel else ""]
         if any(words):
             text += f" ({', '.join(filter(None, words))})"
@@ -184,7 +184,7 @@ class NumberedOperation:
         operation = self.operation
         texts = [operation.error, operation.signature]
         if operation.total_s is not None:
-            texts.append(f"{seconds_text(operation.total_s)} in {operation.count} calls")
+            texts.append(f"{seconds_text(operation.total_s)} in {count_text(operation.count, 'call')}")
         return clip(" · ".join(filter(None, texts)), _LONGEST_TEXT)
 
 

@@ -102,11 +102,12 @@ def add_gaps(rows: Sequence[NumberedOperation], session: Session) -> list[Number
 
 
 def _make_gap_row(gap: Operation, session: Session) -> NumberedOperation:
-    if gap.start_s <= 0:
+    starts_s = [mark.start_s for mark in session.marks]
+    if min(starts_s) >= gap.end_s:
         name = "before the first operation"
         if session.attached_to is None:
             name += " (imports)"
-    elif gap.end_s >= session.duration_s:
+    elif max(starts_s) < gap.end_s:
         name = "after the last operation"
     else:
         name = "between operations"
@@ -139,14 +140,8 @@ def make_table(
     notes = _note_rows(rows, session)
     columns = list(_make_columns(rows, session, view, is_brief=is_brief))
     groups = {column.group for column, cells in columns if _has_figures(cells, view.unit)}
-    columns[_FIRST:] = [
-        (
-            column,
-            cells,
-        )
-        for column, cells in columns[_FIRST:]
-        if column.group in groups
-    ]
+    others = columns[_FIRST:]
+    columns[_FIRST:] = [(column, cells) for column, cells in others if column.group in groups]
     table_rows = []
     for index, row in enumerate(rows):
         operation = row.operation

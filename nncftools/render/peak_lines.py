@@ -54,8 +54,8 @@ def write_headline(session: Session, view: View) -> str:
 def write_peak(session: Session, view: View) -> str:
     """Return peak, time and operation: ``Peak memory 254 MiB, 1.7 s after the start, during Export``."""
     name = "rss" if "rss" in view.metrics else next(iter(view.metrics), "rss")
-    peak = session.peaks.get(name)
-    if peak is None or peak.low is None:
+    peak = session.peaks.get(name, UNKNOWN_PEAK)
+    if peak.low is None:
         return "Peak memory unknown"
     size = float(peak.low)
     if view.from_zero and name in session.samples:

@@ -17,6 +17,7 @@ from nncftools.analysis.code_places import SEPARATOR
 from nncftools.analysis.operation import Operation, PeakPlace, place_of
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import (
+    count_pythons,
     dropped_files,
     forked_copies,
     is_of_python,
@@ -28,7 +29,7 @@ from nncftools.analysis.summary import (
 from nncftools.metrics import in_order, is_counter
 from nncftools.render.view import brief_label, clip
 from nncftools.session.model import Peak, Process
-from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened, size_text
+from nncftools.units import UNKNOWN, MemoryUnit, count_text, printable, seconds_text, shortened, size_text
 
 _PROCESS_NAME = 16
 """Longest name of a process, in characters."""
@@ -318,7 +319,7 @@ UNMARKED = (NO_CALLS, NO_LINES, NO_HOOK)
 def hints(session: Session, unit: MemoryUnit) -> list[str]:
     """Return all warnings: those of the recording, and those about the figures."""
     return [
-        *(session.warnings if session.ranks else of_recording(session)),
+        *of_recording(session),
         *_warn_of_limit(session),
         *_warn_of_short_memory(session),
         *_warn_of_copies(session, unit),
@@ -331,8 +332,7 @@ def hints(session: Session, unit: MemoryUnit) -> list[str]:
 
 def brief_hints(session: Session) -> list[str]:
     """Return the warnings for the default report: about the recording, but not about the accuracy of single figures."""
-    warnings = session.warnings if session.ranks else of_recording(session)
-    recorded = [text for text in warnings if not text.startswith((OLD_UNMARKED, *UNMARKED))]
+    recorded = [text for text in of_recording(session) if not text.startswith((OLD_UNMARKED, *UNMARKED))]
     recorded += _warn_of_limit(session)
     recorded += _warn_of_short_memory(session)
     return [*recorded, *filter(None, [hugetlb_text(session)])]
@@ -451,7 +451,8 @@ _REASONS = {
     "Python 3.10 to 3.15 with the lock",
     r"layout of (Python 3\.\d) is": "nncf-tools reads neither stacks nor operations of {}; use Python 3.10 to 3.15",
     r"layout of (Python [\d.]+) is": "this nncf-tools cannot read the stacks of {}; use Python 3.10 to 3.15",
-    "no symbol _PyRuntime": "nncf-tools cannot read the stacks of this Python; use CPython 3.10 to 3.15",
+    "no symbol _PyRuntime": "nncf-tools cannot read the stacks of this Python, and marks no calls of a Python older "
+    "than 3.10; use CPython 3.10 to 3.15",
     "allow reading the stacks of (.+)": "the kernel does not allow reading the memory of {}; run nncf-tools as the "
     "same user, or as root (in a container: with the capability SYS_PTRACE)",
     r"(kernel\.yama\.ptrace_scope is \d)\), except": "{}, and no Python loaded the hook; run nncf-tools as root, or "
@@ -508,9 +509,14 @@ _APART = {
     "clock": "ran in a time namespace, whose clock is not that of the recording: run nncf-tools inside that namespace",
 }
 
+_USUAL_REASON = (
+    "the reason is not known; usually the environment lacks our PYTHONPATH and NNCF_TOOLS_* (env -i, tox), so pass "
+    "these on; or Python is older than 3.10, so use a newer Python"
+)
+
 
 def explain_missing_marks(processes: Sequence[Process], programs: int, outside: int) -> str:
-    """Return why no operation was marked.
+    """Return why no operation was marked, or not in all Python programs.
 
     ``programs`` is the number of Python processes that loaded the hook, which marks calls as operations. ``outside`` is
     the number of marks before or after the recording.
@@ -532,19 +538,19 @@ def explain_missing_marks(processes: Sequence[Process], programs: int, outside: 
         more = f" and {len(others):,} more" if others else ""
         reasons.append(f"process {first.pid} ({clip(first.name, _PROCESS_NAME)}){more} {reason}")
     text = "; ".join(reasons)
-    if programs:
-        loaded = "1 Python program" if programs == 1 else f"{programs:,} Python programs"
-        if text:
-            return f"{loaded} loaded the hook, and {text}"
-        return (
-            f"{loaded} loaded the hook, but called none of these functions: check their names, and whether a Python "
-            "without our environment (env -i, tox) calls them"
-        )
-    usual = (
-        "the reason is not known; usually the environment lacks our PYTHONPATH and NNCF_TOOLS_* (env -i, tox), so "
-        "pass these on; or Python is older than 3.10, so use a newer Python"
+    pythons = count_pythons(processes)
+    if programs < pythons:
+        loaded = f"only {programs:,} of {pythons:,} Python programs" if programs else "no Python program"
+        return f"{loaded} loaded the hook: {text or _USUAL_REASON}"
+    if not programs:
+        return text or "no Python program was seen"
+    loaded = count_text(programs, "Python program")
+    if text:
+        return f"{loaded} loaded the hook, and {text}"
+    return (
+        f"{loaded} loaded the hook, but called none of these functions: check their names, and whether a Python "
+        "without our environment (env -i, tox) calls them"
     )
-    return f"no Python program loaded the hook: {text or usual}"
 
 
 def _find_isolating_option(process: Process) -> str:

@@ -19,7 +19,7 @@ from nncftools.render.sentences import hugetlb_text, span_text, where_text
 from nncftools.render.table import Cell, Column, Output, Row, Table, make_columns, signed, size_cell
 from nncftools.render.view import View, clip, label
 from nncftools.session.model import UNKNOWN_PEAK, Device, Process, ProcessTable, SavedModel
-from nncftools.units import UNKNOWN, MemoryUnit, cores_text, printable, seconds_text, size_text, text_of
+from nncftools.units import UNKNOWN, MemoryUnit, cores_text, count_text, printable, seconds_text, size_text, text_of
 
 _FEW_PROCESSES = 5
 _MOST_PROCESSES = 300
@@ -198,7 +198,7 @@ def run(session: Session) -> str:
     when = "unknown time" if utc is None else f"{printable(utc.replace('T', ' ')[:19])} UTC"
     machine = printable(session.host.name) or "unknown host"
     if session.ranks:
-        machine = f"{machine}, {len(session.ranks)} {'rank' if len(session.ranks) == 1 else 'ranks'}"
+        machine = f"{machine}, {count_text(len(session.ranks), 'rank')}"
     elif session.rank is not None:
         size = "" if session.rank.size is None else f" of {session.rank.size}"
         machine = f"{machine}, rank {session.rank.number}{size}"
@@ -367,8 +367,7 @@ def _describe_compression(model: SavedModel) -> str:
 
 def _describe_sampler(session: Session) -> str:
     sampler = session.sampler
-    taken = summary.count_samples(session)
-    text = f"{taken:,} {'sample' if taken == 1 else 'samples'}"
+    text = count_text(summary.count_samples(session), "sample")
     if sampler.source not in {"", "proc", "psutil"}:
         text += f" by {printable(sampler.source)}"
     achieved_s = sampler.achieved_interval_s

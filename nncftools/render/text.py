@@ -18,7 +18,7 @@ from nncftools.render.sentences import brief_hints, hints, missing_line, write_h
 from nncftools.render.session_tables import few_processes, memory, ranks
 from nncftools.render.table import Text
 from nncftools.render.view import SEPARATOR, View, command_text, label, write_title
-from nncftools.units import MemoryUnit, printable, seconds_text, shortened, size_text
+from nncftools.units import MemoryUnit, count_text, printable, seconds_text, shortened, size_text
 
 _TITLE = 200
 _MOST_OPERATIONS = 60
@@ -264,13 +264,11 @@ def five_lines(session: Session, metrics: Sequence[str]) -> str:
 def _describe_content(session: Session) -> str:
     names = session.samples.metrics
     more = f" and {len(names) - _MOST_METRICS} more" if len(names) > _MOST_METRICS else ""
-    texts = [f"{count_samples(session):,} samples of {', '.join(names[:_MOST_METRICS])}{more}"]
-    counts = {
-        ("process", "processes"): len(session.processes),
-        ("operation", "operations"): len(session.marks),
-    }
-    for (singular, plural), count in counts.items():
-        texts.append(f"{count:,} {singular if count == 1 else plural}")
+    texts = [
+        f"{count_text(count_samples(session), 'sample')} of {', '.join(names[:_MOST_METRICS])}{more}",
+        count_text(len(session.processes), "process"),
+        count_text(len(session.marks), "operation"),
+    ]
     if session.snapshots is not None and session.snapshots.processes:
         texts.append("stacks")
     return ", ".join(texts)

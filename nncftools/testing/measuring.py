@@ -18,7 +18,7 @@ import pytest
 
 from nncftools.errors import NncfToolsError
 from nncftools.testing.meter import KERNEL, SAMPLED, UNSAMPLED, Meter, Peak, load_peak, store_peak
-from nncftools.units import MemoryUnit, size_from, size_text
+from nncftools.units import MemoryUnit, count_text, size_from, size_text
 
 _MARKER = "limit_peak"
 _SOURCES = {
@@ -235,10 +235,9 @@ class Summary:
         sizes = {name: peak.size or 0 for name, peak in self._peaks.items()}
         ranked = sorted(sizes, key=sizes.__getitem__, reverse=True)
         shown = ranked[: self._most or None]
-        number = "1 test" if len(ranked) == 1 else f"{len(ranked):,} tests"
+        number = count_text(len(ranked), "test")
         if len(shown) < len(ranked):
-            peaks = "peak" if len(shown) == 1 else "peaks"
-            number = f"{len(shown):,} largest {peaks} of {number}"
+            number = f"{count_text(len(shown), 'largest peak')} of {number}"
         terminalreporter.section(f"memory: {number}")
         terminalreporter.write_line(_ROW.format(f"peak {_UNIT}", "above start", "known", "test"))
         known = set()

@@ -239,14 +239,6 @@ def test_without_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.process
-def test_memory_now() -> None:
-    """The memory of this moment needs no recording."""
-    rss_mb, vms_mb = QEffMemoryProfiler().get_memory_usage()
-
-    assert 1 < rss_mb < vms_mb
-
-
-@pytest.mark.process
 def test_colours() -> None:
     """Usual operations have the colours of the pictures, by upstream's names."""
     colours = QEffMemoryProfiler.SEGMENT_COLORS

@@ -19,11 +19,10 @@ def test_files(nncf_tools: Run, tmp_path: Path) -> None:
     assert re.findall(r"^Run (\d) of 3: RSS peak \d+\.\d MiB, \d+\.\d+ s$", result.stderr, re.MULTILINE) == list("123")
     assert result.stderr.count("3 RUNS") == 1
     assert re.search(r"^Peak RSS, MiB +(\d+\.\d +){3}\d+\.\d%$", result.stderr, re.MULTILINE)
-    assert "Written to run-1.json … run-3.json" in result.stderr
     assert (
-        "another group of runs, record the group, then: nncf-tools compare --base 'run-*.json' --new 'NEW-*.json'"
-        in result.stderr
-    )
+        "Written to run-1.json … run-3.json\n\nTo compare these runs with another group of runs, record the group, "
+        "then: nncf-tools compare --base 'run-*.json' --new 'NEW-*.json'\n"
+    ) in result.stderr
 
 
 def test_stops_at_the_first_failure(nncf_tools: Run, tmp_path: Path) -> None:

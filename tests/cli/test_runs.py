@@ -100,8 +100,7 @@ class TestChoice:
         """Each row has the operation of the peak; a dash if it is unknown."""
         lines = in_process("list --name w").stdout.splitlines()
 
-        assert lines[0].split()[-2:] == ["Peak", "in"]
-        assert [line.split()[-1] for line in lines[1:]] == ["–", "–", "Export", "–", "–"]
+        assert [line.split()[-1] for line in lines] == ["in", "–", "–", "Export", "–", "–"]
         assert [run["peak_in"] for run in json.loads(in_process("list --json").stdout)][2:4] == ["Export", None]
 
     @pytest.mark.parametrize("columns", [99, 40])
@@ -153,7 +152,6 @@ class TestList:
 
         assert [line.split()[0] for line in lines] == ["#", "0", "1", "2", "3"]
         assert "nightly: work --fast" in lines[1]
-        assert "nightly" not in lines[3]
         assert "62.0 MiB" in lines[1]
 
     def test_json(self, in_process: Run) -> None:
@@ -163,7 +161,6 @@ class TestList:
         assert first["peak_rss"] == 62 << 20
         assert (first["name"], others[-1]["name"]) == ("nightly", "")
         assert first["size"] > 1000
-        assert len(others) == 3
 
     def test_ends_meanwhile(self, in_process: Run, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A journal whose recording ends while it is listed, or a folder that is removed then, is no error."""

@@ -18,14 +18,6 @@ from tests.trust.another_user import OTHER, as_another
 
 
 class TestRule:
-    def test_fifo_without_reader(self, tmp_path: Path) -> None:
-        """A FIFO that nobody reads is refused at once, and stays."""
-        os.mkfifo(tmp_path / "fifo")
-
-        with pytest.raises(OSError, match="no program reads from this FIFO"):
-            write_file(tmp_path / "fifo", b"content")
-        assert (tmp_path / "fifo").is_fifo()
-
     @as_another
     def test_device(self, tmp_path: Path) -> None:
         """A device is written to, and stays: no file takes its place."""
@@ -108,12 +100,19 @@ class TestRefused:
         made_up.session().save(tmp_path / "session.json")
 
     def test_all_or_nothing(self, tmp_path: Path) -> None:
-        """Of several outputs none is written when one is refused, which the error names."""
+        """Of several outputs none is written when one is refused, which the error names: a FIFO that nobody reads."""
         os.mkfifo(tmp_path / "a.md")
 
         with pytest.raises(NncfToolsError, match=r"a\.md': no program reads from this FIFO"):
             write({tmp_path / "a.md": b"table", tmp_path / "a.png": b"picture"})
+        assert (tmp_path / "a.md").is_fifo()
         assert not (tmp_path / "a.png").exists()
+
+    def test_no_terminal(self, nncf_tools: Run) -> None:
+        """Where there is no terminal, the error is the system's."""
+        result = nncf_tools("report -o /dev/tty session.json", start_new_session=True)
+
+        assert "cannot write '/dev/tty': No such device or address\n" in result.stderr
 
 
 @pytest.mark.process

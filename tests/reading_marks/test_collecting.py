@@ -91,7 +91,7 @@ LOGS = {
     "lines that a program could not write": (
         '{"name": "cut\n{"lost": 55, "cut": 1, "pid": 100, "t_ns": 2000000005}\n{"name": "a", "start_s": 3}',
         "a 3- 0",
-        "55 marks are missing: for a time, the marks log could not be written (a full disk?)",
+        "the marks log lacks 55 marks: for a time, it could not be written (a full disk?)",
     ),
     "lines that cannot be read": (
         '{"name": "cut\n{"name": "a", "start_s": 1}\n{"start_s": 2}',
@@ -276,7 +276,7 @@ class TestLog:
         take_own(of, log(*lines), "marks", 42)
 
         assert [name for name, _ in names(of)] == ["mine", "child's", "outside"]
-        assert of.warnings == ["1 mark is missing: for a time, the marks log could not be written (a full disk?)"]
+        assert of.warnings == ["the marks log lacks 1 mark: for a time, it could not be written (a full disk?)"]
 
     def test_marks_of_one_profiler(self) -> None:
         """A profiler gets its own marks and those of none, inside of what is left around them; a child has its own."""
@@ -419,7 +419,7 @@ def test_what_is_gone_is_unknown(tmp_path: Path) -> None:
     assert [mark.saved_size for mark in marks] == [None, None, 5]
 
 
-NOT_KNOWN = "the reason is not known"
+NOT_KNOWN, NOT_SEEN = "the reason is not known", "no Python program was seen"
 REASONS = {
     "python -I a.py": "an isolated Python (-I), which loads no hook: run it without -I",
     "/usr/bin/python3.11 -sE a.py": "run it without -E",
@@ -428,9 +428,9 @@ REASONS = {
     "python a.py -I": NOT_KNOWN,
     "python -c -I": NOT_KNOWN,
     "python -m x -S": NOT_KNOWN,
-    "bash -I": NOT_KNOWN,
+    "bash -I": NOT_SEEN,
     "python -": NOT_KNOWN,
-    "": NOT_KNOWN,
+    "": NOT_SEEN,
 }
 """By command of a process that loaded no hook."""
 LOADED = {

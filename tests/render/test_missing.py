@@ -93,8 +93,9 @@ def run(
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in a folder of the test."""
+    """Work in a folder of the test, with a script."""
     monkeypatch.chdir(tmp_path)
+    Path("use.py").write_text(DEDENT)
     return tmp_path
 
 
@@ -116,7 +117,9 @@ NOTHING = {
 
 @pytest.mark.parametrize("name", ["a script", *(pytest.param(name, marks=LONG) for name in [*NOTHING][1:])])
 def test_nothing_expected(nncf_tools: Run, name: str) -> None:
-    """Where nothing is missing, or nothing was expected, nothing is said."""
+    """Where nothing is missing, or nothing was expected, nothing is said: not even if the project marks calls."""
+    if "program" in name:
+        Path("pyproject.toml").write_text("[tool.nncf-tools]\nmark-calls = ['made.up:f']\n")
     assert run(nncf_tools, *NOTHING[name]) == ""
 
 
@@ -138,6 +141,10 @@ HIDDEN = re.compile(
     r"container: with the capability SYS_PTRACE\)"
 )
 NOT_READ = "this nncf-tools cannot read the stacks of Python {}; use Python 3.10 to 3.15"
+OLDEST = (
+    "nncf-tools cannot read the stacks of this Python, and marks no calls of a Python older than 3.10; use CPython "
+    "3.10 to 3.15"
+)
 OLD = "nncf-tools reads neither stacks nor operations of Python {}; use Python 3.10 to 3.15"
 
 
@@ -146,13 +153,18 @@ EXPECTED = {
     "env -i": ((f"profile -- env -i {PYTHON} -c", GROWS), "operations are missing: ", re.escape(CLEARED)),
     "-I, a call": (
         (f"profile --mark-call made.up:f -- {PYTHON} -I -c", GROWS),
-        "--mark-call marked nothing: ",
+        "--mark-call marked nothing for made.up:f: ",
         ISOLATED,
     ),
     "a call": (
-        (f"profile --mark-call made.up:f -- {PYTHON} -c", GROWS),
-        "--mark-call marked nothing: ",
+        (f"profile --mark-call textwrap:dedent --mark-call made.up:f -- {PYTHON} -c", DEDENT),
+        "--mark-call marked nothing for made.up:f: ",
         re.escape(NOT_CALLED),
+    ),
+    "one of two programs": (
+        ("profile --mark-call textwrap:dedent -- bash -c", f"{PYTHON} use.py; env -i {PYTHON} use.py; true"),
+        "--mark-call marked nothing in some programs: ",
+        re.escape(CLEARED.replace("no Python program", "only 1 of 2 Python programs")),
     ),
     "a line of output": (
         (f"profile --mark-on Epoch -- {PYTHON} -c", GROWS),
@@ -216,7 +228,7 @@ def test_future_python(nncf_tools: Run, tmp_path: Path) -> None:
     [
         ("3.9", OLD.format("3.9")),
         ("3.7", OLD.format("3.7")),
-        ("3.6", "nncf-tools cannot read the stacks of this Python; use CPython 3.10 to 3.15"),
+        ("3.6", OLDEST),
     ],
 )
 def test_old_python(nncf_tools: Run, version: str, sentence: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from nncftools.render.operations_table import operations_table
 from nncftools.render.text import markdown_report, notebook_cell
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit
-from tests.made_up import MIB, marks, mib, process, session
+from tests.made_up import MIB, marks, mib, process, rows, session
 from tests.render.test_text import run_of
 
 MOST = 60
@@ -62,7 +63,7 @@ def test_the_longest_of_many() -> None:
 
 
 PEAKS = "peak 100.0 MiB to 500.0 MiB (call 3), median 150.0 MiB"
-COUNTED = {"count": 211, "total_s": 3.0, "longest_s": 0.25}
+COUNTED = {"count": 1_211, "total_s": 3.0, "longest_s": 0.25}
 
 
 @pytest.mark.parametrize(
@@ -73,24 +74,41 @@ COUNTED = {"count": 211, "total_s": 3.0, "longest_s": 0.25}
             {},
             "1.1 Compilation ×4: duration 0.250 s to 1.00 s (call 3), median 0.500 s; " + PEAKS,
         ),
-        ("0-4", COUNTED, "1.1 Compilation ×211: longest call 0.250 s"),
+        ("0-4", COUNTED, "1.1 Compilation ×1,211: longest call 0.250 s"),
         ("0-0.5 1-1.25 2-3", {}, ""),
     ],
     ids=["calls", "counted calls", "rows of their own"],
 )
 def test_repeated_calls(spans: str, fields: dict[str, float], line: str) -> None:
     """Below the table, a row of repeated calls says how far they differ and which was the largest, in each output."""
-    of = session({"rss": mib(100, 100, 100, 100, 500, 100, 100, 200, 200)}, marks=marks("Export 0"))
+    of = session({"rss": mib(100, 100, 100, 100, 500, 100, 100, 200, 200)}, marks=marks("Export 0", total_s=2.0))
     for span in spans.split():
         of.marks += marks(f"x/Compilation {span}", **fields)
     view = View(["rss"], depth=2)
     outputs = [operations_table(of, replace(view, brief=brief), 60) for brief in (True, False)]
     texts = [screen.plain(content) for content in outputs if content is not None]
+    assert re.search(r"2\.00 s in 1 call\b", texts[0])
     texts += [markdown_report(of, view), page.report(of, view).decode()]
 
     for text in texts:
         assert ("Compilation ×" in text) is bool(line)
         assert line in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "operations, names",
+    rows("""
+Load 1-3 | before the first, after the last
+Load 0-0 | after the last
+Load 0-0, Save 2-2 | between, after the last
+Load 4-4 | before the first
+"""),
+)
+def test_time_outside_operations(operations: str, names: str) -> None:
+    """A row of unmarked time says on which side of the operations it is, also beside an operation without length."""
+    found = re.findall("before the first|between|after the last", text_of(run_of(*marks(operations))))
+
+    assert ", ".join(found) == names
 
 
 INNER = "Quantization 0-3.6, Quantization/Bias correction 0-3.5"

@@ -13,18 +13,13 @@ from nncftools.analysis.forecast_lines import LEAST_SLICES, Line, Slice
 from nncftools.cli import series
 from nncftools.cli.series import Shown
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
-from nncftools.units import MemoryUnit, about_text, brief_size, seconds_text, shortened, size_text
+from nncftools.units import MemoryUnit, about_text, brief_size, count_text, seconds_text, shortened, size_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_LINES = 5
 _LONGEST_NAME = 44
-
-
-def count_layers(count: int) -> str:
-    """Return a number of layers as text."""
-    return f"{count} layer" if count == 1 else f"{count} layers"
 
 
 def describe_slice(part: Slice, unit: MemoryUnit) -> str:
@@ -148,11 +143,12 @@ def notes(result: Result) -> Iterator[str]:
     """Yield notes: the reasons why the forecast is less sure."""
     yield from result.notes
     for part in result.slices:
+        name = f"the slice with {count_text(part.layers, 'layer')}"
         if part.unused:
-            yield f"the slice with {count_layers(part.layers)} is not used: {part.unused}"
+            yield f"{name} is not used: {part.unused}"
         elif part.refaults:
             dropped = f"{brief_size(part.refaults)} were dropped and read again"
-            yield f"memory was short in the slice with {count_layers(part.layers)}: {dropped}; the peak may be higher"
+            yield f"memory was short in {name}: {dropped}; the peak may be higher"
     known = result.forecast
     if known is None:
         return

@@ -22,13 +22,13 @@ from nncftools.analysis.summary import dropped_files
 from nncftools.cli import destination, options, screen, series
 from nncftools.cli.forecast import slices
 from nncftools.cli.forecast.arguments import Command, ForecastOptions
-from nncftools.cli.forecast.outputs import count_layers, describe_slice, make_shown
+from nncftools.cli.forecast.outputs import describe_slice, make_shown
 from nncftools.cli.series import Results, Runner
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Folder
 from nncftools.limits import needs
 from nncftools.reading_marks.collecting import measure_size
-from nncftools.units import about_text, brief_size
+from nncftools.units import about_text, brief_size, count_text
 
 _MOST_SHARE = 0.4
 """The largest slice (run with only some of the layers) has at most this share of the model's layers."""
@@ -83,7 +83,7 @@ def begin_result(request: ForecastOptions, command: Command, model: slices.Model
     if len(model.counts()) < LEAST_SLICES:
         turns = f" whose kinds repeat after {model.period} layers at the earliest" if model.period > 1 else ""
         raise UsageError(
-            f"no forecast of the model in {str(model.folder)!r}: it has {count_layers(model.layers)}{turns}: "
+            f"no forecast of the model in {str(model.folder)!r}: it has {count_text(model.layers, 'layer')}{turns}: "
             "too few, because a forecast needs runs with three smaller numbers of layers; "
             "`nncf-tools profile` measures the whole model"
         )
@@ -111,7 +111,7 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
         result.slices = earlier.slices
         output = "" if command.output is None else f", {command.output!r} by a scratch folder"
         size = f"{result.parameters / 1e6:,.0f} M parameters, {brief_size(result.weights)}"
-        screen.line(f"Model: {count_layers(result.layers)}, {size}")
+        screen.line(f"Model: {count_text(result.layers, 'layer')}, {size}")
         screen.line(f"Replaced in the command: {command.model!r} by a slice of the model{output}")
         for note in result.notes:
             screen.message(note, "note: ")
@@ -163,16 +163,16 @@ class Runs:
             left_s = max(0.0, until_s - time.monotonic())
             layers, reason = self._choose(wanted, left_s)
             if layers is None:
-                result.notes.append(f"a slice of {count_layers(wanted)} was not run: {reason}")
+                result.notes.append(f"a slice of {count_text(wanted, 'layer')} was not run: {reason}")
                 return
             screen.line(f"Running {layers} of {self.model.layers} layers… ({about_text(left_s)} of --time left)")
             done = self._try(layers)
             if done.refaults and not self.why_not(layers, until_s - time.monotonic()):
-                screen.line(f"{count_layers(layers)}: memory was short, so this slice runs again")
+                screen.line(f"{count_text(layers, 'layer')}: memory was short, so this slice runs again")
                 done = self._try(layers)
             result.slices = sorted([*result.slices, done], key=lambda part: part.layers)
             self.results.write(result)
-            screen.line(f"{count_layers(layers)}: {describe_slice(done, self.request.unit)}")
+            screen.line(f"{count_text(layers, 'layer')}: {describe_slice(done, self.request.unit)}")
             self._check_failures(done)
 
     def _choose(self, wanted: int, left_s: float) -> tuple[int | None, str]:
@@ -242,7 +242,7 @@ class Runs:
                 slices.write(self.model, layers, folder)
             words = self.command.with_slice(folder, output)
             how = options.Request(words=words, interval=self.request.interval, stacks=False)
-            name = f"the run with {count_layers(layers)}"
+            name = f"the run with {count_text(layers, 'layer')}"
             prepared = series.prepare_run(runner.starter, self.request, name)
             with destination.open_log("--output", path.with_suffix(".log")) as log, prepared:
                 recorded = runner.record(path, how, log)
@@ -293,7 +293,7 @@ def measure_slice(layers: int, file: str, session: Session | None, failed: str, 
     peak = None if session is None else session.rss_peak.low
     if session is None or needed is None or peak is None:
         why = failed or "the run was too short to see any memory"
-        raise NncfToolsError(f"cannot use the run with {count_layers(layers)}: {why}")
+        raise NncfToolsError(f"cannot use the run with {count_text(layers, 'layer')}: {why}")
     totals = session.totals
     chars = totals.get("write_chars", totals.get("write_bytes"))
     written = None if chars is None else round(chars)
