@@ -19,22 +19,22 @@ from tests.test_layers import name_of, needed
 ROOT = Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
-    "ground floor": 8_015,
-    "analysis": 32_049,
-    "api": 6_296,
-    "cli": 44_346,
-    "compression": 13_194,
+    "ground floor": 8_087,
+    "analysis": 32_103,
+    "api": 6_317,
+    "cli": 44_415,
+    "compression": 13_184,
     "importers": 4_021,
     "journal": 2_087,
     "limits": 6_076,
-    "live": 11_527,
+    "live": 11_521,
     "marks": 7_806,
-    "reading_marks": 6_943,
-    "render": 37_974,
+    "reading_marks": 6_926,
+    "render": 37_960,
     "sampler": 21_601,
     "session": 11_452,
     "snapshots": 10_003,
-    "testing": 3_056,
+    "testing": 3_036,
 }
 """By room: the most nodes that it may have."""
 MOST_FILES = 165
