@@ -451,7 +451,8 @@ _REASONS = {
     "Python 3.10 to 3.15 with the lock",
     r"layout of (Python 3\.\d) is": "nncf-tools reads neither stacks nor operations of {}; use Python 3.10 to 3.15",
     r"layout of (Python [\d.]+) is": "this nncf-tools cannot read the stacks of {}; use Python 3.10 to 3.15",
-    "no symbol _PyRuntime": "nncf-tools cannot read the stacks of this Python; use CPython 3.10 to 3.15",
+    "no symbol _PyRuntime": "nncf-tools cannot read the stacks of this Python, and records no operations "
+    "of a Python before 3.10; use CPython 3.10 to 3.15",
     "allow reading the stacks of (.+)": "the kernel does not allow reading the memory of {}; run nncf-tools as the "
     "same user, or as root (in a container: with the capability SYS_PTRACE)",
     r"(kernel\.yama\.ptrace_scope is \d)\), except": "{}, and no Python loaded the hook; run nncf-tools as root, or "
