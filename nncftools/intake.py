@@ -46,6 +46,8 @@ Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=_LARGEST_WHOLE)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_WHOLE)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Pid = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_PID)]
+ExitNumber = Annotated[int, msgspec.Meta(ge=0, le=255)]
+"""An exit status or the number of a signal."""
 Figure = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 Level = Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
 Seconds = Annotated[float, msgspec.Meta(ge=-LATEST_S, le=LATEST_S)]

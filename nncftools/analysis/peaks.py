@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import inf, isnan, nextafter
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -62,7 +63,7 @@ class PeakCandidate(NamedTuple):
 class PeakSoFar(NamedTuple):
     """The highest value of a metric so far in a running recording."""
 
-    value: int
+    highest: PeakCandidate
     first: PeakCandidate
     """The first size within noise (1 %, at least 1 MiB) of the highest value. The time of this size is the time of the
     peak."""
@@ -71,18 +72,23 @@ class PeakSoFar(NamedTuple):
     known yet, and must be found by the moment of the peak."""
 
     @property
-    def at_s(self) -> float:
-        """The middle of the time in which memory first came near the peak."""
-        return ((self.first.from_s or 0.0) + (self.first.to_s or 0.0)) / 2
+    def value(self) -> int:
+        """The highest size in bytes that memory certainly reached."""
+        return self.highest.level
+
+    @property
+    def at_s(self) -> float | None:
+        """The middle of the time in which memory first came near the peak. None if the time is unknown."""
+        first = self.first
+        return None if first.to_s is None else ((first.from_s or 0.0) + first.to_s) / 2
 
 
 def raise_peak(peak: PeakSoFar | None, candidate: PeakCandidate) -> PeakSoFar:
     """Return the peak, raised to ``candidate`` if the candidate is higher."""
     if peak is None:
-        return PeakSoFar(candidate.level, candidate)
-    top = PeakCandidate(peak.value, peak.value, None, None)
-    value, _, first = find_highest([peak.first, candidate, top])
-    return PeakSoFar(value, first)
+        return PeakSoFar(candidate, candidate)
+    _, _, first = find_highest([peak.first, peak.highest, candidate])
+    return PeakSoFar(max(peak.highest, candidate, key=attrgetter("level")), first)
 
 
 def peaks(session: SessionData) -> dict[str, Peak]:

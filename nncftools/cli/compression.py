@@ -156,12 +156,20 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
 
 
 def _draw(outcome: Visualization) -> None:
-    """Print a chart of each model. It is as wide as the terminal, and at most two thirds as high."""
+    """Print a chart of each model. It is as wide as the terminal, and at most two thirds as high.
+
+    If plotext cannot be loaded, print a message with the reason instead.
+    """
     import shutil
     import sys
 
     from nncftools.compression.outputs import chart
+    from nncftools.render.terminal_plot import chart_problem
 
+    problem = chart_problem()
+    if problem:
+        screen.message(problem)
+        return
     columns, lines = shutil.get_terminal_size((screen.PLAIN_WIDTH, _LINES))
     unicode = "utf" in (sys.stdout.encoding or "").lower()
     height = min(_LINES, max(_FEWEST_LINES, lines * 2 // 3))

@@ -141,6 +141,8 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
     ``progress`` is called with the bytes read so far and the total (None if unknown). Raises SessionFileError with the
     file, the line and the expected content; raises UsageError for an unknown importer.
     """
+    if forced == "prmon":
+        raise UsageError("prmon was removed; psrecord reads a CSV with the columns elapsed_time,mem_real (s, MiB)")
     if forced not in (None, *IMPORTERS):
         raise UsageError(not_one_of(str(forced), IMPORTERS))
     try:

@@ -282,7 +282,10 @@ def peak_words(run: Run, settings: ViewSettings, name: str) -> list[str]:
     peak = run.peaks.get(name)
     if peak is None:
         return []
-    words = [f"peak {settings.unit.label(peak.value)}", f" at {at(peak.at_s)}"]
+    words = [f"peak {settings.unit.label(peak.value)}"]
+    if peak.at_s is None:
+        return words
+    words.append(f" at {at(peak.at_s)}")
     operation = peak.operation
     if operation is None:
         names = (span.name for span in run.outermost_operations if span.holds(peak.at_s))

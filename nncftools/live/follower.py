@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from nncftools.analysis.code_places import best_frame
 from nncftools.analysis.peaks import PeakCandidate, PeakSoFar, mark_of_tree, rise_candidate
@@ -219,33 +218,34 @@ class Follower:
             peak_rss = end.get("sampler", {}).get("peak_rss") or 0
             size = mark_of_tree(self._command, peak_rss)
             if size and "rss" in run.columns:
-                from_s = self._command.start_s or 0.0
-                to_s = self._command.end_s or run.latest_s
-                run.reach("rss", PeakCandidate(size, size, from_s, to_s))
+                run.reach("rss", PeakCandidate(size, size, self._command.start_s, self._command.end_s))
             run.ended = True
-            run.exit = msgspec.convert(line["end"].get("exit"), Exit | None)
+            run.exit = msgspec.convert(end.get("exit"), Exit | None)
 
     def _take_process(self, fields: Mapping[str, Any]) -> None:
-        """Store facts of a process; drop the process if it has ended."""
+        """Store facts of a process; drop the process if it has ended.
+
+        A line with a high-water mark does not say when memory rose. A rise or a sample shows the time of almost every
+        mark, and then counts as the peak, because the peak has the earliest known time.
+        """
         run = self.run
         number = fields["id"]
+        end_s = fields.get("end_s")
+        process = run.processes.setdefault(number, LiveProcess())
+        for name in fields.keys() & {"pid", "name", "command", "start_s"}:
+            setattr(process, name, fields[name])
         mark = fields.get("high_water_mark")
         if number == 0:
-            of_mark = fields.keys() & {"start_s", "end_s", "high_water_limit"}
-            self._command = replace(self._command, **{name: fields[name] for name in of_mark})
+            for name in fields.keys() & {"start_s", "end_s", "high_water_limit"}:
+                setattr(self._command, name, fields[name])
         if mark and "rss" in run.columns and not fields.get("left_out"):
-            run.reach("rss", PeakCandidate(mark, mark, run.latest_s, run.latest_s))
-        if fields.get("end_s") is not None or fields.get("left_out"):
-            self._end_operations(number, float(fields.get("end_s") or run.latest_s))
-            run.processes.pop(number, None)
+            run.reach("rss", PeakCandidate(mark, mark, process.start_s, end_s))
+        if end_s is not None or fields.get("left_out"):
+            self._end_operations(number, run.latest_s if end_s is None else end_s)
+            del run.processes[number]
             return
-        process = run.processes.setdefault(number, LiveProcess())
-        process.pid = fields.get("pid", process.pid)
-        process.name = fields.get("name", process.name)
-        if "command" in fields:
-            process.command = fields["command"]
-            if number == 0 and run.attached_to is not None and process.command:
-                run.command = printable(shlex.join(process.command))
+        if number == 0 and run.attached_to is not None and process.command:
+            run.command = printable(shlex.join(process.command))
 
     def _end_operations(self, number: int, at_s: float) -> None:
         """End the operations of a process that has ended, or that has started another program."""
@@ -385,4 +385,4 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, PeakSoFar]]:
                 path = peak_place.path
                 operation = path[0].name if path else ""
             first = PeakCandidate(peak.low, peak.low, from_s, to_s)
-            yield to_s, name, PeakSoFar(peak.low, first, operation)
+            yield to_s, name, PeakSoFar(first, first, operation)

@@ -197,7 +197,7 @@ def _draw_over_time(
         height -= len(below)
         names = choose_metrics(run, settings)
         peak = run.peaks.get(names[0]) if names else None
-        place = None if peak is None else (peak.value, peak.at_s)
+        place = None if peak is None or peak.at_s is None else (peak.value, peak.at_s)
         limit = run.limit if names[:1] == ["rss"] else None
         lines = [Line(label(name), *run.history.points(name)) for name in names]
         marked = Marked(place, None if limit is None else limit.size)

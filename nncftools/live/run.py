@@ -185,6 +185,7 @@ class LiveProcess:
     """Largest memory of the process; only set in a replay."""
     cpu: float | None = None
     """Number of busy cores; None if unknown."""
+    start_s: float | None = None
 
     @property
     def size(self) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
 
-from rich.cells import get_character_cell_size
+from rich.cells import chop_cells, get_character_cell_size
 
 from nncftools.files import write_all
 
@@ -98,6 +98,14 @@ class Tail:
         before = self._line[: self._column]
         column = sum(get_character_cell_size(character) for character, _ in before)
         return self._row, min(width, column)
+
+    def count_rows_above(self, width: int, columns: int) -> int:
+        """Return how many rows are above the cursor if the lines of ``shown`` wrap at ``columns`` columns."""
+        rows = 0
+        for line in *self._lines[: self._row], self._line[: self._column]:
+            text = "".join(character for character, _ in _cut(line, width))
+            rows += len(chop_cells(text or " ", columns))
+        return rows - 1
 
     @property
     def _line(self) -> list[tuple[str, str]]:
@@ -408,11 +416,7 @@ class SharedTerminal(Terminal):
         if self._placed == size:
             first = self._find_first_row(rows) - self._tail_rows
             return _move_to(max(1, first)) + _ERASE_BELOW
-        width = self._placed[0] - 1
-        row, column = self._tail.cursor(width)
-        rows_up = column // columns
-        for line in self._tail.shown(width)[:row]:
-            rows_up += max(1, -(-len(line) // columns))
+        rows_up = self._tail.count_rows_above(self._placed[0] - 1, columns)
         return "\r" + (f"\x1b[{rows_up}A" if rows_up else "") + _ERASE_BELOW
 
     def repaint(self) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import pathlib
 import platform
+import re
 import select
 import signal
 import subprocess
@@ -30,19 +31,23 @@ if TYPE_CHECKING:
     from nncftools.live.run import Run
 
 _STEP_S = 0.5
+_MOST_BYTES = 4096
+"""The kernel keeps at most this many bytes of a terminal's input, so no key is cut."""
 _GONE = b"\x04"
 QUIT = ("q", "Q", "\x03", _GONE.decode())
 _ARROWS = {
-    b"\x1b[A": "k",
-    b"\x1b[B": "j",
-    b"\x1b[C": ">",
-    b"\x1b[D": "<",
-    b"\x1b[5~": "K",
-    b"\x1b[6~": "J",
+    "A": "k",
+    "B": "j",
+    "C": ">",
+    "D": "<",
+    "5~": "K",
+    "6~": "J",
 }
-"""Maps the escape sequences of the arrow keys, Page Up and Page Down to the letters that this module uses for these
-keys.
+"""Maps the escape sequences of the arrow keys, Page Up and Page Down, without their beginning ``ESC [`` or ``ESC O``,
+to the letters that this module uses for these keys.
 """
+_SEQUENCE = re.compile(r"\x1b(?:[\[O]([0-?]*[@-~])|.)")
+"""Matches a key that the terminal sends as several characters."""
 _WAIT_S = 0.1
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
 _WATCHDOG = """
@@ -140,15 +145,13 @@ class Keyboard(Terminal):
         if not select.select(keyboards, [], [], timeout_s)[0]:
             return b""
         with contextlib.suppress(OSError):
-            return os.read(self._keys, 64) or _GONE
+            return os.read(self._keys, _MOST_BYTES) or _GONE
         return _GONE
 
     def pressed(self, timeout_s: float) -> str:
         """Return the keys that are pressed within ``timeout_s``; Ctrl-D if the terminal no longer exists."""
-        data = self.read(timeout_s)
-        if data.startswith(b"\x1b") and len(data) > 1:
-            return _ARROWS.get(data.replace(b"O", b"["), "")
-        return data.decode(errors="ignore")
+        text = self.read(timeout_s).decode(errors="ignore")
+        return _SEQUENCE.sub(lambda match: _ARROWS.get(match[1], ""), text)
 
 
 _LOCAL_MODES = 3

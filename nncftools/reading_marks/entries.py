@@ -27,7 +27,7 @@ import msgspec
 
 from nncftools import intake
 from nncftools.errors import NncfToolsError
-from nncftools.intake import UTF_8_MARK, Count, Pid, Seconds, Size, Whole
+from nncftools.intake import UTF_8_MARK, Count, Duration, Pid, Seconds, Size, Whole
 from nncftools.marks.line import OUTPUT
 from nncftools.session.model import OwnMemory, Start
 
@@ -72,11 +72,11 @@ class Entry(msgspec.Struct, kw_only=True):
     source: str | None = None
     step: bool = False
     count: Size = 1
-    total_ns: Whole | None = None
-    longest_ns: Whole | None = None
-    total_s: Seconds | None = None
-    longest_s: Seconds | None = None
-    rss: Whole | None = None
+    total_ns: Size | None = None
+    longest_ns: Size | None = None
+    total_s: Duration | None = None
+    longest_s: Duration | None = None
+    rss: Size | None = None
     """RSS of the process at this row, in bytes; None if unknown."""
     high_water_mark: Size | None = None
     descendants: list[tuple[Whole, Whole]] | None = None
@@ -92,7 +92,7 @@ class Entry(msgspec.Struct, kw_only=True):
     own_end: OwnMemory | None = None
     error: str | None = None
     saved: str | None = None
-    saved_size: Whole | None = None
+    saved_size: Size | None = None
     rt_info: str | None = None
     warning: str | None = None
     python: str | None = None
@@ -235,6 +235,9 @@ def _cells(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Ent
     separator = max(_SEPARATORS, key=header.count)
     table = csv.DictReader(chain([header], text), delimiter=separator, skipinitialspace=True)
     try:
+        columns = list(filter(None, table.fieldnames or ()))
+        if len({*columns}) < len(columns):
+            raise NncfToolsError(f"{name}: line {first_line - 1}: a column is named twice")
         for number, cells in enumerate(table, first_line):
             named = {key: cell for key, cell in cells.items() if key and cell}
             if separator != ",":  # a comma may be the decimal point: 1,5

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypedDict
 import msgspec
 
 from nncftools import intake
-from nncftools.intake import Count, Duration, Figure, Pid, Seconds, Size, Whole
+from nncftools.intake import Count, Duration, ExitNumber, Figure, Pid, Seconds, Size, Whole
 from nncftools.session.samples import Samples, drift
 
 
@@ -96,12 +96,12 @@ class RangeChange(msgspec.Struct, frozen=True, array_like=True):
 class WatchedProcess(msgspec.Struct, kw_only=True):
     """A process whose memory and stacks the helper read."""
 
-    process: Whole | None = None
+    process: Size | None = None
     """The ``id`` of the process in ``processes`` of the session; null if the process is not listed there."""
     pid: Pid
     inherited: Whole = 0
     """RSS of a forked copy at the first reading, including pages shared with the parent."""
-    user: Whole | None = None
+    user: Size | None = None
     """ID of the user with whose rights the process opened files. Null if unknown, or if the process had another root
     folder or mount namespace, where a path may lead to another file."""
     is_native: bool = False
@@ -176,7 +176,7 @@ class MappingGroup(msgspec.Struct, frozen=True, array_like=True):
 class ProcessMappings(msgspec.Struct, frozen=True, array_like=True):
     """The mappings of one process."""
 
-    process: Whole | None
+    process: Size | None
     """The ``id`` of the process in the session."""
     groups: list[MappingGroup]
 
@@ -199,7 +199,7 @@ class Snapshots(msgspec.Struct, kw_only=True):
 
     missing: str | None = None
     """Why stacks of some or of all processes are missing; null if nothing prevented the helper from reading them."""
-    cpu_s: Seconds | None = None
+    cpu_s: Duration | None = None
     """CPU time of the helper; null if the helper was killed."""
     failed: Whole = 0
     """Number of failed attempts to read a stack."""
@@ -254,9 +254,9 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
     utc: str | None = None
     """Date and time in ISO 8601, with the time zone."""
-    monotonic_ns: Whole | None = None
+    monotonic_ns: Size | None = None
     """This moment on CLOCK_MONOTONIC, a clock that all processes of the machine share."""
-    utc_error_s: Seconds | None = None
+    utc_error_s: Duration | None = None
     """Largest possible error of ``utc`` (maxerror of adjtimex(2)); null if nothing synchronizes the machine's clock."""
 
     def __post_init__(self) -> None:
@@ -271,7 +271,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     number: Whole
     size: Size | None = None
     """Number of ranks in the job."""
-    local: Whole | None = None
+    local: Size | None = None
     """Number of this rank among the ranks on the same machine."""
     job: str = ""
     launcher: str = ""
@@ -281,8 +281,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
     """How a process ended: by an exit status (``code``) or by a ``signal``. The other field is null."""
 
-    code: Whole | None = None
-    signal: Whole | None = None
+    code: ExitNumber | None = None
+    signal: ExitNumber | None = None
 
     @property
     def text(self) -> str:
@@ -309,16 +309,16 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the first sample close to the peak: less than 1 % or 1 MiB below, whichever is more."""
     low: Whole | None
     """Lower bound of the real peak: ``sampled``, or a larger high-water mark of a single process."""
-    high: Whole | None = None
+    high: Size | None = None
     """Upper bound of the real peak, if the recording missed no process."""
     low_from: str | None = None
     """Source of ``low``: ``"sampled"`` or ``"high_water_mark"``."""
     rose_from_s: Seconds | None = None
     """Memory rose to the peak between this time and ``rose_to_s``. If a sample shows the peak, both times are equal."""
     rose_to_s: Seconds | None = None
-    process: Whole | None = None
+    process: Size | None = None
     """The ``id`` of the process whose high-water mark proves the time of the peak. Null if a sample proves the time."""
-    likely: Whole | None = None
+    likely: Size | None = None
     """Best estimate of the peak: the high-water mark of a process, plus the memory of the other processes in the
     samples before and after the rise of this mark. Null if the estimate is not above ``low``."""
 
@@ -371,19 +371,19 @@ class LateReadings(msgspec.Struct, frozen=True, kw_only=True):
 class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of a process, and of the whole process tree, when the process began or ended an operation."""
 
-    rss: Whole | None = None
+    rss: Size | None = None
     high_water_mark: Size | None = None
     """Largest RSS of the process so far (``ru_maxrss``)."""
-    tree: Whole | None = None
+    tree: Size | None = None
     """Memory of all processes of the run together. The process and its descendants are read at the mark, other
     processes at the next sample."""
     is_estimate: bool = False
     """True if other processes changed around the mark, so that ``tree`` is only an estimate. If all processes had ended
     before their memory was read, ``tree`` is null, and this field is true."""
-    tree_low: Whole | None = None
+    tree_low: Size | None = None
     """Lower bound of the memory of all processes, where ``tree`` is an estimate. Only in sessions of earlier versions.
     """
-    tree_high: Whole | None = None
+    tree_high: Size | None = None
     """Upper bound of the memory of all processes, where ``tree`` is an estimate. Only in sessions of earlier versions.
     """
     devices: dict[str, tuple[Whole, Whole]] | None = None
@@ -409,7 +409,7 @@ class MemoryLimit(msgspec.Struct, frozen=True, kw_only=True):
     size: Size
     set_by: str = ""
     """The file that sets the limit, or the system call."""
-    process: Whole | None = None
+    process: Size | None = None
     """The ``id`` of the process in which this limit was seen first. Null if unknown."""
 
 
@@ -417,7 +417,7 @@ class ControlGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A control group with processes of the run."""
 
     folder: str
-    oom_kills: Whole | None = None
+    oom_kills: Size | None = None
     """Number of processes that the kernel had already killed in the group before the run."""
 
 
@@ -438,9 +438,9 @@ class KernelKill(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     group: str | None = None
     """The control group that reached the limit; null if the whole machine was out of memory."""
-    anon: Whole | None = None
-    file: Whole | None = None
-    shmem: Whole | None = None
+    anon: Size | None = None
+    file: Size | None = None
+    shmem: Size | None = None
 
 
 class FileSystem(msgspec.Struct, frozen=True, kw_only=True):
@@ -452,12 +452,12 @@ class FileSystem(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     """Path of the folder named by ``role``. If the folder is missing, the nearest parent folder that exists."""
     size: Size | None = None
-    first: Whole | None = None
+    first: Size | None = None
     """Free bytes at the first reading."""
-    lowest: Whole | None = None
+    lowest: Size | None = None
     """Fewest free bytes; reached at ``lowest_s``."""
     lowest_s: Seconds | None = None
-    last: Whole | None = None
+    last: Size | None = None
 
 
 class Floor(msgspec.Struct, frozen=True, kw_only=True):
@@ -528,7 +528,7 @@ class Process(msgspec.Struct, kw_only=True):
     id: Whole
     """Number of the process in this session. Unlike a PID, the number is never reused."""
     pid: Pid | None = None
-    parent: Whole | None = None
+    parent: Size | None = None
     """The ``id`` of the parent. Null for the first process, and for an orphan that another process adopted."""
     name: str = ""
     command: list[str] = []
@@ -545,10 +545,10 @@ class Process(msgspec.Struct, kw_only=True):
     """How the process ended. Only known for children of the sampler: the command, and adopted orphans."""
     counted_s: Seconds | None = None
     """Time of the first sample that includes the memory of this process."""
-    first_rss: Whole | None = None
+    first_rss: Size | None = None
     """RSS in the first sample that includes the memory of this process."""
     samples: Whole = 0
-    peak_rss: Whole | None = None
+    peak_rss: Size | None = None
     """Largest RSS in a sample."""
     peak_s: Seconds | None = None
     """Time of the sample with the largest RSS."""
@@ -560,7 +560,7 @@ class Process(msgspec.Struct, kw_only=True):
     recording."""
     hugetlb: Size | None = None
     """Largest size of the hugetlb pages, which are not part of RSS; null for none."""
-    cpu_s: Seconds | None = None
+    cpu_s: Duration | None = None
     """CPU seconds of this process during the recording."""
     rises: list[Rise] = []
     """Time spans in which the high-water mark rose above the samples."""
@@ -624,7 +624,7 @@ class Mark(msgspec.Struct, kw_only=True):
     arguments."""
     saved: str | None = None
     """Path of the file or folder that the operation saved."""
-    saved_size: Whole | None = None
+    saved_size: Size | None = None
     """Size of ``saved`` at the end of the run. If a model's weights are in a separate file next to the path, that file
     counts, too."""
     error: str | None = None
@@ -632,9 +632,9 @@ class Mark(msgspec.Struct, kw_only=True):
     line with the end may be lost."""
     count: Size = 1
     """Number of calls that were joined into this mark."""
-    total_s: Seconds | None = None
+    total_s: Duration | None = None
     """Total duration of all joined calls; null for a single call."""
-    longest_s: Seconds | None = None
+    longest_s: Duration | None = None
     """Duration of the longest joined call; null for a single call."""
     own_start: OwnMemory | None = None
     """Memory of the process, and of all processes together, at the start of the operation. Null if not read."""
@@ -673,7 +673,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     machine: str = ""
     cpus: Count | None = None
     memory: Size | None = None
-    swap: Whole | None = None
+    swap: Size | None = None
     """Bytes of swap space."""
     python: str = ""
     boot_id: str = ""
@@ -683,19 +683,19 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 class SamplerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Cost and precision of the sampling."""
 
-    cpu_s: Seconds | None = None
-    peak_rss: Whole | None = None
-    interval_s: Seconds | None = None
+    cpu_s: Duration | None = None
+    peak_rss: Size | None = None
+    interval_s: Duration | None = None
     """The requested interval between samples."""
-    achieved_interval_s: Seconds | None = None
+    achieved_interval_s: Duration | None = None
     """The actual mean interval between samples."""
-    taken: Whole | None = None
+    taken: Size | None = None
     """Number of samples taken, counted before neighbouring samples were merged."""
-    merged_s: Seconds | None = None
+    merged_s: Duration | None = None
     """Interval between the samples that remain after merging; null if no samples were merged."""
-    missed: Whole | None = None
+    missed: Size | None = None
     """Number of planned samples that were not taken in time."""
-    longest_gap_s: Seconds | None = None
+    longest_gap_s: Duration | None = None
     """Longest interval between two samples."""
     source: str = ""
     """Source of the figures: ``proc`` or ``psutil``. If the session is another tool's log, the name of the importer."""
@@ -718,7 +718,7 @@ class RankRun(msgspec.Struct, kw_only=True):
     finished: bool | None = True
     exit: Exit | None = None
     peaks: dict[str, Peak] = {}
-    cpu_s: Seconds | None = None
+    cpu_s: Duration | None = None
     time_s: list[Seconds] = []
     """Times of ``rss``. The curve is thinned for drawing, but the smallest and the largest value of each interval
     remain."""

@@ -132,10 +132,8 @@ class TestOwnKeys:
         """Keys change the view and are not seen; q leaves the terminal to the command, which goes on."""
         terminal = live_without_input(tmp_path, *burner("prints", 3, "go"))
         terminal.until(RECORDING, CHART, KEYS)
-        terminal.send("m")
-        terminal.until("● System")
-        terminal.send(" ")
-        paused = terminal.until(re.compile(r"[●*] paused "))
+        terminal.send("m ")
+        paused = terminal.until("● System", re.compile(r"[●*] paused "))
         terminal.send("q")
         text = terminal.until("q was pressed: the live view ends", lambda text: "paused" not in text)
         ends_when_it_may(terminal, tmp_path)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,18 @@ def data(tmp_path: Path) -> Path:
 
 
 class TestFiles:
-    @pytest.mark.parametrize("words", [["--input_file", "data.csv", "--output_dir", "."], ["-i", "data.csv"]])
+    @pytest.mark.parametrize("words", ["--input_file data.csv --output_dir .", "-i data.csv --terminal"])
     @pytest.mark.usefixtures("data")
-    def test_spellings(self, in_process: Run, tmp_path: Path, words: list[str]) -> None:
-        """Options may be spelled with underscores; without a folder, the files go into the input's folder."""
-        result = in_process("viz-compression", *words)
+    def test_spellings(self, in_process: Run, tmp_path: Path, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Options may be spelled with underscores; without a folder, the files go into the input's folder.
+
+        Where plotext cannot be loaded, one line says so.
+        """
+        monkeypatch.setitem(sys.modules, "plotext", None)
+        result = in_process(f"viz-compression {words}")
 
         assert result.returncode == 0
+        assert result.stderr.count("no chart: plotext cannot be loaded") == words.count("--terminal")
         assert {path.name for path in tmp_path.iterdir()} == {"data.csv", "data.md", "data.png"}
 
 

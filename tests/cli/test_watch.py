@@ -34,18 +34,18 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.mark.process
 def test_moving_in_time(run: Path) -> None:
-    """Arrows move by a twentieth of the run, g goes to the peak; at the end, all processes of the run are shown."""
+    """Arrows move by a twentieth of the run, g goes to the peak; keys may come together; the end has all processes."""
     terminal = PseudoTerminal(run.parent, "replay", "run.json", "--speed", 100000, size=(100, 24))
     terminal.until(ENDED, "← → move", "g peak")
-    terminal.send(" ")
-    for moment in ("0:56", "0:53"):
-        terminal.send("\x1b[D")
-        terminal.until(re.compile(rf"● paused  {moment} ─╮$", re.MULTILINE), "Now Saving, for ")
-    terminal.send("g")
-    terminal.until(re.compile(r"● paused  0:19 ─╮$", re.MULTILINE), "Now Export, for 20 s")
-    terminal.send("\x1b[C")
-    terminal.until(re.compile(r"● paused  0:22 ─╮$", re.MULTILINE))
-    terminal.send("q")
+    for keys, moment, name in (
+        (" \x1b[D", "0:56", "Saving, for "),
+        ("\x1b[D\x1bOD", "0:50", "Saving, for "),
+        ("g", "0:19", "Export, for 20 s"),
+        ("\x1b[C", "0:22", "Export"),
+    ):
+        terminal.send(keys)
+        terminal.until(re.compile(rf"● paused  {moment} ─╮$", re.MULTILINE), f"Now {name}")
+    terminal.send("\x1b[Cq")
     terminal.until_end()
 
     assert terminal.is_restored()
@@ -127,12 +127,8 @@ class TestRunning:
         """Keys change the metric, list processes, and pause."""
         terminal = PseudoTerminal(tmp_path, "watch", JOURNAL)
         terminal.until("● RSS", "Processes 1 by memory")
-        terminal.send("m")
-        terminal.until("● System")
-        terminal.send("l")
-        terminal.until("Processes 1 by memory")
-        terminal.send("l")
-        terminal.until(CHART, KEYS)
+        terminal.send("mll")
+        terminal.until("● System", CHART, KEYS)
         terminal.send(" ")
         paused = terminal.until(PAUSED).split("\n")[0]
         ahead_s = float(MOMENT.findall(paused)[-1][-2:]) + 1

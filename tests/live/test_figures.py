@@ -40,11 +40,6 @@ def test_chart(asked: list[str], columns: list[str], shown: list[str]) -> None:
     assert ViewSettings(metrics=asked).chart(columns) == shown
 
 
-def test_other_keys_change_nothing() -> None:
-    """A key that means nothing does nothing."""
-    assert pressed("s/+-x\x1b") == PLAIN
-
-
 GIB = 2**30
 TIME = [step / 4 for step in range(120)]
 

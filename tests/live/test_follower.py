@@ -14,6 +14,7 @@ from nncftools.session.model import Frame, MemoryLimit, Series
 from tests.made_up import END, header, journal, marks, mib, process, session
 
 MIB = 2**20
+MARK = {"process": {"id": 0, "high_water_mark": 1000 << 20}}
 RISE = {"id": 0, "from_s": 0.5, "to_s": 1.0, "high_water_mark": 900 << 20, "others": 100 << 20, "others_around": 0}
 
 
@@ -170,34 +171,42 @@ def test_growth(path: Path, tmp_path: Path, lines: list[str], grown: object) -> 
 def test_recorder_that_lives(path: Path) -> None:
     """The recorder is alive as long as the lock is held."""
     with Follower(path) as follower, path.open("rb") as sampler:
+        before = follower.recorder_lives()
         fcntl.flock(sampler, fcntl.LOCK_EX)
-        locked = follower.recorder_lives()
-        fcntl.flock(sampler, fcntl.LOCK_UN)
 
-        assert (locked, follower.recorder_lives()) == (True, False)
+        assert (before, follower.recorder_lives()) == (False, True)
 
 
 @pytest.mark.parametrize(
     "lines, mib, at_s",
     [
-        ([[0.5, 300], {"process": {"id": 1, "pid": 101, "high_water_mark": 310 << 20, "end_s": 0.9}}], 310, None),
+        ([[0.5, 300], {"process": {"id": 1, "pid": 101, "high_water_mark": 310 << 20, "end_s": 0.9}}], 310, 0.45),
         ([[0.5, 300], {"process": {"id": 1, "high_water_mark": 310 << 20, "left_out": True}}], 300, 0.5),
-        ([[0.5, 300], {"process": {"id": 0, "high_water_limit": 320 << 20, "end_s": 1.0}}, {"end": {}}], 320, None),
-        ([[0.5, 300], {"rise": RISE}, [1.0, 200]], 1000, 0.75),
+        ([[0.5, 300], {"process": {"id": 0, "high_water_limit": 320 << 20, "end_s": 1.0}}, {"end": {}}], 320, 0.5),
+        ([[0.5, 300], {"rise": RISE}, MARK, [1.0, 200]], 1000, 0.75),
+        ([MARK, [0.5, 990.1]], 1000, 0.5),
+        ([MARK, [0.5, 300]], 1000, None),
         ([[0.5, 1000], [1.0, 1000.001], [1.5, 900]], 1000.001, 0.5),
     ],
-    ids=["mark of a process", "left out", "mark of all that the command waited for", "rise", "plateau that drifts"],
+    ids=[
+        "mark of an ended process",
+        "left out",
+        "mark of all that the command waited for",
+        "rise",
+        "mark that a sample explains",
+        "mark that nothing explains",
+        "plateau that drifts",
+    ],
 )
 def test_peak(path: Path, lines: list[Any], mib: float, at_s: float | None) -> None:
-    """High-water marks raise the peak above the samples; on a plateau, it keeps the time at which it was reached."""
+    """High-water marks raise the peak above the samples, whose time counts; a plateau has the time of its begin."""
     with Follower(path) as follower:
         for value in lines:
             append(path, line([value[0], int(value[1] * MIB)] if isinstance(value, list) else value))
         follower.read()
         peak = follower.run.peaks["rss"]
 
-    assert peak.value == int(mib * MIB)
-    assert at_s in {None, peak.at_s}
+    assert (peak.value, peak.at_s) == (int(mib * MIB), at_s)
 
 
 def test_trend_towards_a_limit(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from rich.cells import cell_len
 from rich.color import ColorSystem
 
+from nncftools.analysis.peaks import PeakCandidate
 from nncftools.live import figures
 from nncftools.live.figures import Machine, ViewSettings, status_line
 from nncftools.live.layout import Drawing
@@ -36,6 +37,13 @@ def made(operation: str = "", grown: str = "", ago_s: float = 0.0, **facts: floa
         of.operations = [Span("Load", 10.0, 50.0), Span(operation, 50.0)]
     if grown:
         of.grown = frame_of(grown), of.latest_s - ago_s
+    return of
+
+
+def begun() -> Run:
+    """Return a run without samples; a high-water mark is known, but not its time."""
+    of = run(seconds=0)
+    of.reach("rss", PeakCandidate(150 * MIB, 150 * MIB, None, None))
     return of
 
 
@@ -70,7 +78,7 @@ def after(keys: str) -> ViewSettings:
 PLACE = "torch/jit/_trace.py:455 _check_trace"
 SCREENS: dict[str, tuple[Run, ViewSettings, int, int]] = {
     "recording": (run(), KEYS, 80, 24),
-    "just begun": (run(seconds=0), KEYS, 80, 24),
+    "just begun": (begun(), KEYS, 80, 24),
     "ended": (ended(), PLAIN, 80, 24),
     "operations": (made("Weight Compression"), PLAIN, 80, 24),
     "operations on a small screen": (made("Weight Compression"), PLAIN, 40, 15),

@@ -71,7 +71,6 @@ def test_metric_that_was_not_recorded() -> None:
 
     assert len(of.points("swap")[0]) == 0
     assert len(of.totals(["read_bytes"])[0]) == 0
-    assert len(of.totals([])[0]) == 0
 
 
 def live(text: str, **fields: Any) -> LiveOperations:  # noqa: ANN401 — any field of a line
@@ -115,22 +114,10 @@ def written(operations: LiveOperations) -> str:
     return ", ".join(texts)
 
 
-def test_moment_in_an_operation() -> None:
-    """What was never ended ends with the operation around it."""
+def test_marks() -> None:
+    """A mark ends with the operation around it; lines of a progress bar are one operation."""
     assert written(live("1 begin Export 1, 2 mark step, 4 end 1", pid=1, tid=1)) == "Export 1–4 0"
-
-
-def test_progress_bar() -> None:
-    """Lines of a progress bar are one operation."""
     assert written(live("0 mark a, 1 mark a, 2 mark b, 3 mark b", source="output")) == "a 0–2 0, b 2–None 0"
-
-
-def test_process_that_ended_takes_its_operations_along() -> None:
-    """An operation ends with its process at the latest."""
-    operations = live("1 begin Export 1", pid=7)
-    operations.end_process(7, 3)
-
-    assert [span.end_s for span in operations.spans()] == [3]
 
 
 @pytest.mark.long

@@ -186,6 +186,10 @@ RANGE = """
 | 2, the first at `$.processes[0].pid`
 "rank": {"number": 0, "size": -3, "local": 100000000000000000000} | "rank": {"number": 0} \
 | 1, the first at `$.rank.size`
+"exit": {"code": 1000000000} | "exit": {} | 1, the first at `$.exit.code`
+"sampler": {"cpu_s": -1} | "sampler": {} | 1, the first at `$.sampler.cpu_s`
+"peaks": {"rss": {"sampled": -5, "at_s": 1, "low": 2}} \
+| "peaks": {"rss": {"sampled": null, "at_s": null, "low": null}} | 1, the first at `$.peaks.rss`
 """
 
 
