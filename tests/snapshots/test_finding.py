@@ -15,7 +15,7 @@ import pytest
 from nncftools.session.snapshots import LineTable
 from nncftools.snapshots import finding
 from nncftools.snapshots.finding import TriedMemory, published_layout, python_memory
-from nncftools.snapshots.python_memory import UnknownPythonError, UnreadableError
+from nncftools.snapshots.python_memory import NoStackError, UnknownPythonError, UnreadableError
 from tests.pythons import python
 from tests.snapshots.made_up_layout import OFFSETS, layout_of, packed, words_of
 from tests.waiting import until
@@ -144,7 +144,7 @@ def read_as(monkeypatch: pytest.MonkeyPatch, pid: int, words: list[int]) -> Stac
         try:
             memory = opened(pid)
             return None if memory is None else stacks_of(memory)
-        except (OSError, UnknownPythonError, UnreadableError):
+        except (OSError, NoStackError, UnknownPythonError, UnreadableError):
             return None
         finally:
             if memory is not None:

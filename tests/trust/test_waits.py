@@ -123,7 +123,8 @@ def prepared(folder: Path) -> dict[str, str]:
     os.mkfifo(folder / "fifo")
     models.write(folder / "slices", 8)
     (folder / "bin").mkdir()
-    (folder / "bin/python3").write_text(f"#!/bin/sh\n[ $3 = make ] && touch {folder}/made && exec sleep 1000\n{LOOKS}")
+    waits = f"[ $3 = make ] && touch {folder}/made && exec sleep 1000\n[ $4 = {folder}/model ] || exit 1"
+    (folder / "bin/python3").write_text(f"#!/bin/sh\n{waits}\n{LOOKS}")
     (folder / "bin/python3").chmod(0o755)
     return {**os.environ, "SWEEP_WAITED": str(folder / "waited")}
 
