@@ -9,27 +9,27 @@ _FEW_COLLECTIONS = 200_000
 """Number of new objects before Python searches for reference cycles. With Python's usual 700, loading would take a
 hundred searches."""
 
-_NUMPY = 256 << 20
-"""The address space in bytes that the libraries of figures and pictures need."""
+_NEEDED = {"numpy": 144 << 20, "matplotlib": 240 << 20}
+"""The address space in bytes with which a library works."""
 
 
-class _NumpyGuard:
-    """Makes ``import numpy`` raise MemoryError if ``ulimit -v`` is too low. Otherwise, NumPy's OpenBLAS calls exit."""
+class _LibraryGuard:
+    """Makes the import of a library raise MemoryError if ``ulimit -v`` is too low. Otherwise, OpenBLAS calls exit."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
-        """Raise MemoryError if NumPy would not get enough memory; otherwise, let others find the module."""
-        if name == "numpy" and sys.platform != "win32":
+        """Raise MemoryError if a library would not get enough memory; otherwise, let others find the module."""
+        if name in _NEEDED and sys.platform != "win32":
             import resource
 
-            if 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < _NUMPY:
+            if 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < _NEEDED[name]:
                 raise MemoryError
 
 
 def main() -> None:
     """Run the command line and exit. If the user interrupts the loading, no traceback is printed."""
     gc.set_threshold(_FEW_COLLECTIONS)
-    sys.meta_path.insert(0, _NumpyGuard)
+    sys.meta_path.insert(0, _LibraryGuard)
     try:
         from nncftools.cli.app import run
 
