@@ -281,11 +281,9 @@ class _Measuring:
         sampled = self._rss.measure_level(mark.start_s, end_s, until_triggered=not _is_end_read(mark))
         start, start_is_estimate = self._level_at(mark.own_start, mark.start_s)
         end, end_is_estimate = self._level_at(mark.own_end, end_s)
-        if end is None or mark.own_end is None:
-            end = sampled.end
-            if sampled.peak is None:  # all samples are older than the start
-                end = start
-                end_is_estimate |= mark.own_start is not None
+        if mark.own_end is None and sampled.peak is None:  # all samples are older than the start
+            end = start
+            end_is_estimate |= mark.own_start is not None
         figures = Figures(start, end, start_is_estimate=start_is_estimate, end_is_estimate=end_is_estimate)
         candidates = list(self._prove(mark, process))
         first = bisect_left(self._reading_ends, mark.start_s)
