@@ -38,6 +38,7 @@ _MOMENTS = ("at_s", "rose_from_s", "rose_to_s")
 """The fields of a peak that are moments."""
 SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"
+READING = "reading"
 CPU = "cpu"
 """The column of CPU time. If this column was not recorded, it is the sum of the counters of CPU time."""
 RSS = "rss"
@@ -126,10 +127,13 @@ def rss_peak(session: SessionData) -> Peak:
         high += _largest_mark(processes)
     sampled = sampled_peak(RSS, session.samples, session.late.by_time())
     candidates = [*_prove_by_marks(processes, floor), *read_tree(session.marks)]
+    peak = _bracket_peak(sampled, candidates, high or None)
     reading = session.floor
-    if reading is not None and reading.rss:
-        candidates.append(PeakCandidate(reading.rss, reading.rss, reading.at_s, reading.at_s))
-    return _bracket_peak(sampled, candidates, high or None)
+    low = peak.low or 0
+    if reading is None or reading.rss is None or reading.rss <= low + noise(low):
+        return peak
+    peak = _bracket_peak(sampled, [PeakCandidate(reading.rss, reading.rss, reading.at_s, reading.at_s)], high or None)
+    return replace(peak, low_from=READING)
 
 
 def _merge_peaks(name: str, samples: Samples, ranks: Sequence[RankRun]) -> Peak:

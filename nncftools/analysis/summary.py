@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from nncftools.analysis.operation import Operation, sum_all
-from nncftools.analysis.peaks import CPU, RATE_WINDOW_S, mark_of_tree, pick_spaced
+from nncftools.analysis.peaks import CPU, RATE_WINDOW_S, READING, mark_of_tree, pick_spaced
 from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters
 from nncftools.session.model import UNKNOWN_PEAK, Exit, Host, Peak, Process, RankRun, SessionData
@@ -108,7 +108,7 @@ def device_rise(session: Session, device: str) -> tuple[float, float] | None:
 
 def is_between_samples(peak: Peak) -> bool:
     """Return whether the kernel's high-water marks prove a peak far above all samples."""
-    return (peak.low or 0) > (peak.sampled or 0) + drift(peak.low or 0)
+    return peak.low_from != READING and (peak.low or 0) > (peak.sampled or 0) + drift(peak.low or 0)
 
 
 class LargestProcess(NamedTuple):

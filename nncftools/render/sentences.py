@@ -15,6 +15,7 @@ from math import inf
 
 from nncftools.analysis.code_places import SEPARATOR
 from nncftools.analysis.operation import Operation, PeakPlace, place_of
+from nncftools.analysis.peaks import READING
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import (
     count_pythons,
@@ -421,7 +422,10 @@ def _warn_of_peak_between_samples(session: Session, unit: MemoryUnit) -> Iterato
         owner = f" of {process.name or '?'} (pid {process.pid})"
     proven = f"the kernel's high-water mark{owner} proves {unit.label(peak.low)}"
     sample = f"the largest sample is {unit.label(peak.sampled)} at {seconds_text(peak.at_s)}"
-    yield f"the RSS peak came and went between two samples: {proven}, {sample}"
+    if peak.low_from == READING:
+        yield f"a later reading of memory shows the RSS peak, {unit.label(peak.low)}: {sample}"
+    else:
+        yield f"the RSS peak came and went between two samples: {proven}, {sample}"
 
 
 def _warn_of_rss_error(session: Session, unit: MemoryUnit) -> Iterator[str]:

@@ -308,11 +308,11 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     at_s: Seconds | None
     """Time of the first sample close to the peak: less than 1 % or 1 MiB below, whichever is more."""
     low: Whole | None
-    """Lower bound of the real peak: ``sampled``, or a larger high-water mark of a single process."""
+    """Lower bound of the real peak: ``sampled``, or a larger high-water mark or reading."""
     high: Size | None = None
     """Upper bound of the real peak, if the recording missed no process."""
     low_from: str | None = None
-    """Source of ``low``: ``"sampled"`` or ``"high_water_mark"``."""
+    """Source of ``low``: ``"sampled"``, ``"high_water_mark"``, or ``"reading"`` (of ``Floor``)."""
     rose_from_s: Seconds | None = None
     """Memory rose to the peak between this time and ``rose_to_s``. If a sample shows the peak, both times are equal."""
     rose_to_s: Seconds | None = None
