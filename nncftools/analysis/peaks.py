@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import inf, isnan, nextafter
-from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -88,8 +87,8 @@ def raise_peak(peak: PeakSoFar | None, candidate: PeakCandidate) -> PeakSoFar:
     """Return the peak, raised to ``candidate`` if the candidate is higher."""
     if peak is None:
         return PeakSoFar(candidate, candidate)
-    _, _, first = find_highest([peak.first, peak.highest, candidate])
-    return PeakSoFar(max(peak.highest, candidate, key=attrgetter("level")), first)
+    highest = candidate if candidate.level > peak.value else peak.highest
+    return PeakSoFar(highest, find_highest([peak.first, peak.highest, candidate])[2])
 
 
 def peaks(session: SessionData) -> dict[str, Peak]:
@@ -132,7 +131,8 @@ def rss_peak(session: SessionData) -> Peak:
     low = peak.low or 0
     if reading is None or reading.rss is None or reading.rss <= low + noise(low):
         return peak
-    peak = _bracket_peak(sampled, [PeakCandidate(reading.rss, reading.rss, reading.at_s, reading.at_s)], high or None)
+    later = PeakCandidate(reading.rss, reading.rss, reading.at_s, reading.at_s)
+    peak = _bracket_peak(peak, [later], peak.high)
     return replace(peak, low_from=READING)
 
 
@@ -213,14 +213,14 @@ def _bracket_peak(peak: Peak, candidates: Sequence[PeakCandidate], high: int | N
     low, likely, first = find_highest([sampled, *candidates])
     if low > sampled.level:
         peak = replace(peak, low=low, low_from=HIGH_WATER_MARK)
-    peak = replace(
+    return replace(
         peak,
         rose_from_s=first.from_s,
         rose_to_s=first.to_s,
         process=first.process,
         likely=likely if likely > low else None,
+        high=None if high is None else max(high, low),
     )
-    return replace(peak, high=None if high is None else max(high, peak.low or 0))
 
 
 def find_highest(candidates: Sequence[PeakCandidate]) -> tuple[int, int, PeakCandidate]:

@@ -108,7 +108,9 @@ def device_rise(session: Session, device: str) -> tuple[float, float] | None:
 
 def is_between_samples(peak: Peak) -> bool:
     """Return whether the kernel's high-water marks prove a peak far above all samples."""
-    return peak.low_from != READING and (peak.low or 0) > (peak.sampled or 0) + drift(peak.low or 0)
+    low = peak.low or 0
+    is_above = low > (peak.sampled or 0) + drift(low)
+    return is_above and peak.low_from != READING
 
 
 class LargestProcess(NamedTuple):

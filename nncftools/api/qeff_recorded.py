@@ -330,14 +330,16 @@ def _describe_disk(recorded: Recorded, length_s: float, window_s: float) -> list
     written = recorded.list_totals("write_chars")
     from_storage = recorded.list_totals("read_bytes")[-1]
     to_storage = recorded.list_totals("write_bytes")[-1]
+    read_rate = read[-1] / length_s
+    write_rate = written[-1] / length_s
     return [
         "Disk I/O Statistics:",
         f"   • Total Read:     {read[-1]:.2f} MB ({from_storage:.2f} MB from storage)",
         f"   • Total Write:    {written[-1]:.2f} MB ({to_storage:.2f} MB to storage)",
-        f"   • Peak Read Rate: {max(recorded.list_rates(read, window_s)):.2f} MB/s",
-        f"   • Peak Write Rate:{max(recorded.list_rates(written, window_s)):.2f} MB/s",
-        f"   • Avg Read Rate:  {read[-1] / length_s:.2f} MB/s",
-        f"   • Avg Write Rate: {written[-1] / length_s:.2f} MB/s",
+        f"   • Peak Read Rate: {max(read_rate, *recorded.list_rates(read, window_s)):.2f} MB/s",
+        f"   • Peak Write Rate:{max(write_rate, *recorded.list_rates(written, window_s)):.2f} MB/s",
+        f"   • Avg Read Rate:  {read_rate:.2f} MB/s",
+        f"   • Avg Write Rate: {write_rate:.2f} MB/s",
     ]
 
 

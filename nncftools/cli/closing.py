@@ -299,6 +299,7 @@ def _summarize(runs: Sequence[Measured], written: Sequence[str], view: View) -> 
     screen.to_stderr(Fitting(repeats(runs, metrics, view.unit)))
     screen.to_stderr(f"\nWritten to {files}\n")
     beginning, _, end = written[0].rpartition("-1.")
-    if beginning:  # without --output, each run has a folder
+    # without --output, each run has a folder; a pattern would include an interrupted run
+    if beginning and len(runs) == len(written):
         command = f"nncf-tools compare --base {shlex.quote(f'{beginning}-*.{end}')} --new 'NEW-*.{end}'"
         screen.to_stderr(f"\nTo compare these runs with another group of runs, record the group, then: {command}\n")
