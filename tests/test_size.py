@@ -23,7 +23,7 @@ MOST_NODES = {
     "analysis": 32_120,
     "api": 6_317,
     "cli": 44_429,
-    "compression": 13_184,
+    "compression": 13_204,
     "importers": 4_029,
     "journal": 2_087,
     "limits": 6_076,
