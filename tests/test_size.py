@@ -19,8 +19,8 @@ from tests.test_layers import name_of, needed
 ROOT = Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
-    "ground floor": 8_100,
-    "analysis": 32_120,
+    "ground floor": 8_150,
+    "analysis": 32_119,
     "api": 6_317,
     "cli": 44_429,
     "compression": 13_204,
@@ -32,7 +32,7 @@ MOST_NODES = {
     "reading_marks": 6_960,
     "render": 37_960,
     "sampler": 21_601,
-    "session": 11_497,
+    "session": 11_496,
     "snapshots": 10_003,
     "testing": 3_036,
 }
