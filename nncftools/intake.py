@@ -145,8 +145,8 @@ _STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
 def decode(raw: bytes, kind: Any, path: str, warnings: list[str]) -> Any:  # noqa: ANN401 — of any field
     """Decode JSON to the type ``kind``. A number out of range becomes None, and a warning counts such numbers.
 
-    ``path`` is the location of ``raw`` in the whole document, for messages. Raises WrongValueError for any other
-    invalid value.
+    If the type does not allow None for the number, the object or list around the number becomes None. ``path`` is the
+    location of ``raw`` in the whole document, for messages. Raises WrongValueError for any other invalid value.
     """
     earlier = ""
     while True:
@@ -156,25 +156,33 @@ def decode(raw: bytes, kind: Any, path: str, warnings: list[str]) -> Any:  # noq
             text = str(error) if "at `$" in str(error) else f"{error} - at `$`"
             text = text.replace("`$", f"`{path}", 1)
             match = _OUT_OF_RANGE.fullmatch(str(error))
-            if match is None:  # the type may not allow None
-                raise WrongValueError(earlier if earlier and "`null`" in text else text) from error
-            limit = LARGEST if match[2] is None else msgspec.json.decode(match[2])
-            low = limit if match[1] == ">=" else -inf
-            high = inf if match[1] == ">=" else limit
-            location = match[3] or ""
-            document = [msgspec.json.decode(raw)]
-            count = _set_unknown(document, ["", *_STEP.findall(location)], low, high)
-            if not count:
+            if match is not None:
+                limit = LARGEST if match[2] is None else msgspec.json.decode(match[2])
+                low = limit if match[1] == ">=" else -inf
+                high = inf if match[1] == ">=" else limit
+                location = match[3] or ""
+                steps = ["", *_STEP.findall(location)]
+                original = raw
+                earlier = text
+                up = 0
+            elif earlier and "`null`" in text:  # the type does not allow None
+                up += 1
+            else:
                 raise WrongValueError(text) from error
-            earlier = text
-            warnings.append(unknown_text(count, path + location))
+            document = [msgspec.json.decode(original)]
+            count = set_unknown(document, steps, low, high, up=up)
+            if not count or up == len(steps):
+                raise WrongValueError(earlier) from error
+            if not up:
+                warnings.append(unknown_text(count, path + location))
             raw = msgspec.json.encode(document[0])
 
 
-def _set_unknown(value: Any, steps: Sequence[str], low: float, high: float) -> int:  # noqa: ANN401 — of any field
+def set_unknown(value: Any, steps: Sequence[str], low: float, high: float, up: int = 0) -> int:  # noqa: ANN401 — of any field
     """Set numbers out of range to None; return how many.
 
-    ``steps`` is the path of keys to the numbers; an empty key stands for every key.
+    ``steps`` is the path of keys to the numbers; an empty key stands for every key. If ``up`` is 1, the object or list
+    with the number becomes None in place of the number; if ``up`` is 2, the object or list around that, and so on.
     """
     step, *inner = steps
     keys: Iterable[Any] = [step]
@@ -183,11 +191,14 @@ def _set_unknown(value: Any, steps: Sequence[str], low: float, high: float) -> i
     count = 0
     for key in keys:
         item = value.get(key) if isinstance(value, dict) else value[key]
+        wrong = 0
         if inner and isinstance(item, dict | list):
-            count += _set_unknown(item, inner, low, high)
-        elif not inner and isinstance(item, int | float) and not low <= item <= high:
+            wrong = set_unknown(item, inner, low, high, up=up)
+        elif not inner and isinstance(item, int | float):
+            wrong = int(not low <= item <= high)
+        if wrong and len(inner) == up:
             value[key] = None
-            count += 1
+        count += wrong
     return count
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 Floats: TypeAlias = "NDArray[np.float64]"
 Points: TypeAlias = "tuple[Floats, Floats]"
-_FEWEST_SAMPLES = 2
 
 
 _DROPPED_SHARE = 0.05
@@ -181,7 +180,7 @@ def count_samples(session: Session) -> int:
 
 def count_short_lived(session: Session) -> int:
     """Return how many processes were seen in fewer than two samples. During their lives, sums may be too small."""
-    return sum(process.samples < _FEWEST_SAMPLES for process in session.processes)
+    return sum(process.samples in (0, 1) for process in session.processes)
 
 
 def unit_for(size: float) -> MemoryUnit:

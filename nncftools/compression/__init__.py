@@ -98,7 +98,8 @@ def add_relative_metrics(df: pd.DataFrame) -> pd.DataFrame:
 
 def to_markdown(df_: pd.DataFrame, output_file: str | os.PathLike[str]) -> None:
     """Write a table from ``add_relative_metrics`` as a Markdown table, in the same order. Raises ResultsError."""
-    from nncftools.compression.outputs import error_text, markdown, percent, rate_text, write
+    from nncftools.compression.outputs import markdown, percent, rate_text, write
+    from nncftools.compression.results import error_text
 
     forms: dict[str, Callable[[float], str]] = {
         INT4_RATIO: percent,

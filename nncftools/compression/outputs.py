@@ -29,6 +29,7 @@ from nncftools.compression.results import (
     Group,
     Result,
     choose,
+    error_text,
     figure_text,
     find_far,
     get_figure,
@@ -155,11 +156,6 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def percent(fraction: float) -> str:
     """Return a fraction as a percentage, with a decimal only when needed."""
     return f"{round(fraction * 100, 1):g}%"
-
-
-def error_text(error: float) -> str:
-    """Return a relative error in percent; errors below 1,000 % have one decimal."""
-    return f"{round(error * 100, 1) + 0.0:,.{int(error < 10)}f}%"  # noqa: PLR2004 — 1,000 %
 
 
 def rate_text(rate: float) -> str:
@@ -309,8 +305,7 @@ class Request(NamedTuple):
     also: Sequence[reading.Cost] = ()
     """Memory sizes or durations, such as the peak memory of compression; each has a separate panel in the picture."""
     max_error: float | None = None
-    """Results with a larger error are not drawn. By default, results whose error or compression rate is far beyond all
-    others are not drawn."""
+    """Results with a larger error are not drawn. By default, these are the results far beyond most others."""
 
 
 class Visualization(NamedTuple):
@@ -347,7 +342,7 @@ def make(request: Request) -> Visualization:
     computed.require(models, [*bounded, *request.also])
     comparisons = computed.comparisons(models, metrics)
     targets = _name_targets(request)
-    far = find_far(comparisons, request.max_error)
+    far = find_far(comparisons, request.bounds or USUAL_BOUNDS, request.max_error)
     drawing = draw(comparisons, request.bounds, far, request.also)
     table = markdown(*cells(comparisons, extra=request.extra)) + failures(comparisons)
     contents = {targets["md"]: table.encode()}
@@ -361,9 +356,7 @@ def make(request: Request) -> Visualization:
     if not request.metrics and set(metrics) != set(STANDARD):
         notes.insert(0, f"the error is the average of {'; '.join(metric.column for metric in metrics)}")
     if drawing.left_out:
-        notes.append(
-            f"not in the picture, because error or compression rate is too large: {', '.join(drawing.left_out)}"
-        )
+        notes.append(f"not in the picture, because of larger errors: {', '.join(drawing.left_out)}")
     return Visualization(comparisons, list(contents), [*notes, *left_out], far)
 
 

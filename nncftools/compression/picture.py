@@ -122,7 +122,7 @@ class Drawing:
     unnamed: int = 0
     """The number of points that have no name, because there was no room."""
     left_out: list[str] = field(default_factory=list)
-    """Name, error and compression rate of the results that are not drawn because they are far from the others."""
+    """Names and errors of the results that are not drawn, because the error is too large."""
     points: list[tuple[Result, str]] = field(default_factory=list)
     """The results in the picture, each with a colour."""
     joined: set[Group] = field(default_factory=set)
@@ -201,7 +201,7 @@ def _choose_results(drawing: Drawing, comparisons: Sequence[Comparison], far: Co
                 continue
             if id(result) in far:
                 name = shortened(printable(result.label), LABEL)
-                drawing.left_out.append(f"{name} ({result.error:,.0%}, {result.rate:,.0f}x)")
+                drawing.left_out.append(f"{name} at {results.error_text(result.error)}")
                 continue
             colour = PALETTE[model % len(PALETTE)] if len(comparisons) > 1 else _COLOURS[result.group]
             shown.append(ShownResult(model, number, result, colour))
@@ -267,9 +267,10 @@ def _join_shares(drawing: Drawing, axes: Axes, shown: Sequence[ShownResult]) -> 
 def _add_legend(drawing: Drawing, panels: Sequence[Panel], models: Sequence[str], bounds: Bounds | None) -> None:
     several = len(models) > 1
     entries = []
-    for number, name in enumerate(models if several else ()):
+    drawn = {point.shown.model for point in panels[0].points}
+    for number in sorted(drawn) if several else ():
         colour = PALETTE[number % len(PALETTE)]
-        label = shortened(printable(name), LABEL)
+        label = shortened(printable(models[number]), LABEL)
         entries.append(Line2D([], [], color=colour, linewidth=4, label=label))
     for group in GROUPS:
         members = [result for result, _ in drawing.points if result.group is group]
@@ -387,19 +388,19 @@ def _find_best(comparison: Comparison, cost: reading.Cost | None) -> list[Result
 def _set_scale(panel: Panel, values: Sequence[float]) -> None:
     """Choose the unit, and a linear or logarithmic scale; label the axis."""
     axes = panel.axes
-    if panel.figure is None:
-        axes.set_ylabel("Compression rate (times smaller than fp32)")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}x"))
-        return
     least = min(values, default=1.0)
     most = max(values, default=1.0)
-    is_wide = most > _LOG_FROM * least
-    typical = math.sqrt(least * most) if is_wide else most
-    panel.factor, unit = results.scale_of(panel.figure, typical)
-    if is_wide:
+    typical = most
+    if most > _LOG_FROM * least:
+        typical = math.sqrt(least * most)
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_minor_formatter(NullFormatter())
+    if panel.figure is None:
+        axes.set_ylabel("Compression rate (times smaller than fp32)")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}x"))
+        return
+    panel.factor, unit = results.scale_of(panel.figure, typical)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     axes.set_ylabel(f"{panel.figure.label} ({unit})")
 

@@ -261,6 +261,11 @@ def figure_text(figure: Cost, value: float) -> str:
     return f"{count:,.0f} {unit}" if count >= _WHOLE_FROM else f"{count:.3g} {unit}"
 
 
+def error_text(error: float) -> str:
+    """Return a relative error in percent; errors below 1,000 % have one decimal."""
+    return f"{round(error * 100, 1) + 0.0:,.{int(error < 10)}f}%"  # noqa: PLR2004 — 1,000 %
+
+
 def scale_of(figure: Cost, value: float) -> tuple[float, str]:
     """Return the best unit for a value, as ``(bytes or seconds in the unit, name of the unit)``."""
     if figure.is_size:
@@ -495,36 +500,36 @@ def _parse_limit(figure: Cost, value: str) -> tuple[float, str]:
 
 
 _GAP = 10
-"""An error is an outlier, which is not drawn, if it is more than this many times the next smaller error. The same is
-true of compression rates."""
+"""An error is an outlier, which is not drawn, if it is more than this many times the next smaller error."""
 _SMALL_ERROR = 0.02
 """When errors are compared, an error below this value counts as this value."""
-_FEWEST_POINTS = 5
+_FEWEST_ERRORS = 4
 
 
-def find_far(comparisons: Sequence[Comparison], max_error: float | None = None) -> set[int]:
+def find_far(comparisons: Sequence[Comparison], bounds: Bounds, max_error: float | None = None) -> set[int]:
     """Return the ``id`` of each result that is not to be drawn, because the error is above ``max_error``.
 
-    Without ``max_error``, these are the results whose error or compression rate is far beyond most others.
+    Without ``max_error``, these are the results whose error is far beyond most others. Baselines, which are never
+    drawn, do not count, and the smallest result within the bounds is always drawn.
     """
     every = list(chain.from_iterable(comparison.results for comparison in comparisons))
-    max_rate = math.inf
+    chosen = set[int]()
     if max_error is None:
-        max_error = _find_limit([max(result.error, _SMALL_ERROR) for result in every])
-        max_rate = _find_limit([result.rate for result in every])
-    return {id(result) for result in every if result.error > max_error or result.rate > max_rate}
+        max_error = _find_limit([result.error for result in every if result.group is not Group.BASELINE])
+        chosen.update(id(choose(comparison, bounds).best) for comparison in comparisons)
+    return {id(result) for result in every if result.error > max_error} - chosen
 
 
-def _find_limit(values: Sequence[float]) -> float:
-    """Return the largest value to draw; infinity if all values are to be drawn.
+def _find_limit(errors: Sequence[float]) -> float:
+    """Return the largest error to draw; infinity if all errors are to be drawn.
 
-    If a value in the larger half is more than ten times the next smaller value, return that smaller value.
+    If an error in the larger half is more than ten times the next smaller error, return that smaller error.
     """
-    if len(values) >= _FEWEST_POINTS:
-        larger_half = sorted(values)[len(values) // 2 :]
-        for value, larger in pairwise(larger_half):
-            if larger > _GAP * value:
-                return value
+    if len(errors) >= _FEWEST_ERRORS:
+        larger_half = sorted(errors)[len(errors) // 2 :]
+        for error, larger in pairwise(larger_half):
+            if larger > _GAP * max(error, _SMALL_ERROR):
+                return error
     return math.inf
 
 

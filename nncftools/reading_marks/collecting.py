@@ -231,7 +231,7 @@ _MOST_OTHERS = 64
 
 def _lived_after(process: Process, at_s: float) -> bool:
     """Return whether the first sample of a process came after ``at_s``; False if no sample read the process."""
-    return process.counted_s is not None and process.counted_s > at_s and process.samples > 0
+    return process.counted_s is not None and process.counted_s > at_s and bool(process.samples)
 
 
 class TreeReader:

@@ -79,11 +79,11 @@ class Entry(msgspec.Struct, kw_only=True):
     rss: Size | None = None
     """RSS of the process at this row, in bytes; None if unknown."""
     high_water_mark: Size | None = None
-    descendants: list[tuple[Whole, Whole]] | None = None
+    descendants: list[tuple[Pid, Size]] | None = None
     """(PID, RSS in bytes) of each descendant; None if unknown, for example because there were too many."""
     listed: bool = False
     """Whether ``descendants`` includes the children of children."""
-    devices: list[tuple[str, str, Whole, Whole]] | None = None
+    devices: list[tuple[str, str, Size, Size]] | None = None
     """Tuples for the GPUs: torch's name, UUID, the bytes in use by torch's allocator, and the highest value so far."""
     own: OwnMemory | None = None
     """Memory of the process and of the process tree at this row; None if unknown. The memory is computed after the row

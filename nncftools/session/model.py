@@ -16,7 +16,7 @@ from typing import NamedTuple, TypedDict
 import msgspec
 
 from nncftools import intake
-from nncftools.intake import Count, Duration, ExitNumber, Figure, Pid, Seconds, Size, Whole
+from nncftools.intake import Count, Duration, ExitNumber, Level, Pid, Seconds, Size, Whole
 from nncftools.session.samples import Samples, drift
 
 
@@ -78,7 +78,7 @@ class PageFaults(msgspec.Struct, frozen=True, array_like=True):
     time_s: Seconds
     threads: list[tuple[Whole, Whole]]
     """Pairs of the kernel's thread ID and the number of page faults."""
-    lost: Whole = 0
+    lost: Size = 0
     """Page faults of threads that have ended."""
 
 
@@ -86,10 +86,10 @@ class RangeChange(msgspec.Struct, frozen=True, array_like=True):
     """Address ranges of anonymous memory that were mapped or unmapped since the previous reading."""
 
     time_s: Seconds
-    came: list[Whole]
+    came: list[Size]
     """New ranges as a flat list: first page, number of pages, first page, number of pages, … A page is 4 KiB."""
-    went: list[Whole]
-    heap: Whole = 0
+    went: list[Size]
+    heap: Size = 0
     """Size of malloc's heap and arenas in bytes. 0 in older recordings, whose ranges may be parts of the heap."""
 
 
@@ -99,7 +99,7 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     process: Size | None = None
     """The ``id`` of the process in ``processes`` of the session; null if the process is not listed there."""
     pid: Pid
-    inherited: Whole = 0
+    inherited: Size = 0
     """RSS of a forked copy at the first reading, including pages shared with the parent."""
     user: Size | None = None
     """ID of the user with whose rights the process opened files. Null if unknown, or if the process had another root
@@ -107,9 +107,9 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     is_native: bool = False
     """Whether memory rose although no file of a Python interpreter was mapped."""
     time_s: list[Seconds] = []
-    rss: list[Whole] = []
+    rss: list[Size] = []
     """RSS at each of ``time_s``; between two times, RSS changed almost linearly."""
-    shared: list[Whole] = []
+    shared: list[Size] = []
     """The part of ``rss`` in pages of files and of shared memory. Empty in older recordings."""
     apart_s: list[Duration] = []
     """The longest gap between two RSS readings since the previous time, for each time in ``time_s``. The time of a rise
@@ -153,12 +153,12 @@ class MappingGroup(msgspec.Struct, frozen=True, array_like=True):
     main thread's stack; or ``shared``: shared memory."""
     file: str
     """Path of the mapped file if the kind is ``file``; otherwise empty."""
-    rss: Whole
-    shared_clean: Whole
-    shared_dirty: Whole
-    private_clean: Whole
-    private_dirty: Whole
-    anonymous: Whole
+    rss: Size
+    shared_clean: Size
+    shared_dirty: Size
+    private_clean: Size
+    private_dirty: Size
+    anonymous: Size
     """Private copies of pages of a mapped file. The kernel cannot drop such a page and read the page from the file
     again."""
 
@@ -185,7 +185,7 @@ class MappingsMoment(msgspec.Struct, kw_only=True):
     """The mappings of the largest processes at one time."""
 
     time_s: Seconds
-    total: Whole
+    total: Size
     """RSS of all processes at this time."""
     processes: list[ProcessMappings]
 
@@ -201,7 +201,7 @@ class Snapshots(msgspec.Struct, kw_only=True):
     """Why stacks of some or of all processes are missing; null if nothing prevented the helper from reading them."""
     cpu_s: Duration | None = None
     """CPU time of the helper; null if the helper was killed."""
-    failed: Whole = 0
+    failed: Size | None = 0
     """Number of failed attempts to read a stack."""
     frames: list[Frame] = []
     stacks: list[list[Size]] = []
@@ -268,7 +268,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """The rank of this process in a job, from the launcher's environment variables."""
 
-    number: Whole
+    number: Size
     size: Size | None = None
     """Number of ranks in the job."""
     local: Size | None = None
@@ -303,11 +303,11 @@ def signal_name(number: int) -> str:
 class Peak(msgspec.Struct, frozen=True, kw_only=True):
     """The peak of one metric, in bytes: the real peak is between ``low`` and ``high``."""
 
-    sampled: Whole | None
+    sampled: Size | None
     """The largest sample: the sum over all processes at one moment."""
     at_s: Seconds | None
     """Time of the first sample close to the peak: less than 1 % or 1 MiB below, whichever is more."""
-    low: Whole | None
+    low: Size | None
     """Lower bound of the real peak: ``sampled``, or a larger high-water mark or reading."""
     high: Size | None = None
     """Upper bound of the real peak, if the recording missed no process."""
@@ -343,9 +343,9 @@ class Rise(msgspec.Struct, frozen=True, kw_only=True):
     to_s: Seconds
     high_water_mark: Size
     """The high-water mark at ``to_s``."""
-    others: Whole = 0
+    others: Size = 0
     """Proven lower bound of the memory of all other processes together, between ``from_s`` and ``to_s``."""
-    others_around: Whole = 0
+    others_around: Size = 0
     """Probable lower bound of the memory of all other processes: the sum, over these processes, of the smaller RSS in
     the samples before and after the rise."""
 
@@ -386,7 +386,7 @@ class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     tree_high: Size | None = None
     """Upper bound of the memory of all processes, where ``tree`` is an estimate. Only in sessions of earlier versions.
     """
-    devices: dict[str, tuple[Whole, Whole]] | None = None
+    devices: dict[str, tuple[Size, Size]] | None = None
     """Maps a device to a pair: the bytes that torch's allocator has in use, and the most bytes in use so far. Null if
     not read."""
 
@@ -395,8 +395,8 @@ class LimitReached(msgspec.Struct, frozen=True, kw_only=True):
     """The first sample whose RSS exceeded ``--max-memory``."""
 
     at_s: Seconds
-    rss: Whole
-    limit: Whole
+    rss: Size
+    limit: Size
     action: str
     """The action: ``warn``, or ``kill`` (the processes were ended)."""
 
@@ -467,7 +467,7 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     """Largest total of anonymous and shared memory in a sample. A forked copy counts only with the memory that the copy
     does not share."""
     at_s: Seconds
-    mapped: Whole = 0
+    mapped: Size = 0
     """Memory mapped from files. Each program counts once, with the process that maps most."""
     rss: Size | None = None
     """RSS from the same reading as ``size``. Samples may be earlier. Null in old recordings."""
@@ -516,7 +516,7 @@ class Series(msgspec.Struct, kw_only=True):
     """RSS of one process over time."""
 
     time_s: list[Seconds]
-    rss: list[Whole]
+    rss: list[Size]
 
 
 _PYTHON = re.compile(r"(.*/)?(python|pypy)[\d.]*")
@@ -525,7 +525,7 @@ _PYTHON = re.compile(r"(.*/)?(python|pypy)[\d.]*")
 class Process(msgspec.Struct, kw_only=True):
     """One process of the tree."""
 
-    id: Whole
+    id: Size
     """Number of the process in this session. Unlike a PID, the number is never reused."""
     pid: Pid | None = None
     parent: Size | None = None
@@ -547,7 +547,7 @@ class Process(msgspec.Struct, kw_only=True):
     """Time of the first sample that includes the memory of this process."""
     first_rss: Size | None = None
     """RSS in the first sample that includes the memory of this process."""
-    samples: Whole = 0
+    samples: Size | None = 0
     peak_rss: Size | None = None
     """Largest RSS in a sample."""
     peak_s: Seconds | None = None
@@ -732,7 +732,7 @@ class HeldLine(TypedDict):
     """Time of the sample before the sample that the mark triggered."""
     to_s: Seconds
     """Time of the sample that the mark triggered."""
-    rss: list[list[Whole]] | None
+    rss: list[list[Size]] | None
     """``[id, rss]`` or ``[id, rss, further sizes …]`` for each process that changed since the previous line. Further
     sizes are RSS in the previous sample and a new high-water mark. In older journals, the sizes are the smallest and
     the largest RSS since ``from_s``. Null if too many processes changed."""
@@ -741,7 +741,7 @@ class HeldLine(TypedDict):
 class ExecLine(TypedDict):
     """A process started another program by execve(2), between ``from_s`` and ``to_s``."""
 
-    id: Whole
+    id: Size
     from_s: Seconds
     to_s: Seconds
 
@@ -807,7 +807,7 @@ class SessionData(msgspec.Struct, kw_only=True):
     from_zero: bool = False
     """Whether all memory figures are differences from the first sample, because the memory at the first sample is
     unknown. Some logs of other tools have only differences."""
-    totals: dict[str, Whole | Figure | None] = {}
+    totals: dict[str, Size | Level | None] = {}
     """Final values of the counters, by metric."""
     peaks: dict[str, Peak] = {}
     late: LateReadings = LateReadings()

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
-from nncftools.intake import Duration, Figure, Level, Pid, Redaction, Seconds, Whole
+from nncftools.intake import Duration, Figure, Level, Pid, Redaction, Seconds, Size, Whole
 from nncftools.journal.reading import FORMAT, VERSION, End, Header, Lines, Start
 from nncftools.journal.writing import Plan
 from nncftools.metrics import OF_DEVICES, cpu_counters, is_counter, name_of
@@ -60,7 +60,7 @@ class Span(TypedDict):
 class FilesRead(TypedDict):
     """A line of the journal about files that were open for reading while processes read many bytes."""
 
-    files: list[tuple[str, Whole]]
+    files: list[tuple[str, Size]]
     """Pairs of the path and the size of the file in bytes."""
 
 
@@ -107,7 +107,7 @@ class JournalLine(TypedDict, total=False):
     device: model.Device
     """A device. A later line replaces earlier lines of the same device."""
     files_read: FilesRead
-    each: dict[Whole, Whole]
+    each: dict[Size, Size]
     """RSS of each process in bytes, by the process's ``id``, in the sample of the previous line (``--per-process``)."""
     warning: str
     """A warning; every report repeats the warning."""
@@ -122,7 +122,7 @@ class _PlanNumbers(msgspec.Struct, kw_only=True):
 
 class _EndNumbers(msgspec.Struct, kw_only=True):
     duration_s: Duration | None = None
-    totals: dict[str, Whole | Figure | None] = {}
+    totals: dict[str, Size | Level | None] = {}
     exit: model.Exit | None = None
     sampler: SamplerEnd = SamplerEnd()
 

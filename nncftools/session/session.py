@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import pathlib
+from math import inf
 from typing import Any, BinaryIO
 
 import msgspec
@@ -16,7 +17,7 @@ from nncftools.files import write_file
 from nncftools.intake import unknown_text
 from nncftools.journal import reading
 from nncftools.session import recording
-from nncftools.session.model import FIELDS, FORMAT, UNKNOWN_PEAK, VERSION, SessionData, check_snapshots
+from nncftools.session.model import FIELDS, FORMAT, VERSION, SessionData, check_snapshots
 from nncftools.session.samples import Samples
 
 STILL_RUNS = "unfinished: the recording still runs"
@@ -155,13 +156,9 @@ def mend(session: SessionData) -> None:
 def _check(session: SessionData) -> None:
     """Raise WrongValueError if columns have different lengths or if times go back.
 
-    If an operation ends before its start, the end becomes unknown. If a peak has a negative size, the peak becomes
-    unknown; only differences may be negative.
+    If an operation ends before its start, the end becomes unknown. Negative sizes in the curve of a rank become
+    unknown, too; only differences may be negative.
     """
-    for name, peak in session.peaks.items():
-        if min(peak.sampled or 0, peak.low or 0) < 0 and not session.from_zero:
-            session.peaks[name] = UNKNOWN_PEAK
-            session.warnings.append(unknown_text(1, f"$.peaks.{name}"))
     for number, mark in enumerate(session.marks):
         if mark.end_s is not None and mark.end_s < mark.start_s:
             mark.end_s = None
@@ -171,6 +168,11 @@ def _check(session: SessionData) -> None:
             intake.check_columns(f"$.processes[{process.id}].series", process.series.time_s, process.series.rss)
     for rank in session.ranks:
         intake.check_columns(f"$.ranks.{rank.name}", rank.time_s, rank.rss)
+        wrong = 0
+        if not session.from_zero:
+            wrong = intake.set_unknown(rank.rss, [""], low=0, high=inf)
+        if wrong:
+            session.warnings.append(unknown_text(wrong, f"$.ranks.{rank.name}.rss"))
     if session.snapshots is not None:
         check_snapshots(session.snapshots)
 

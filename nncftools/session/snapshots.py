@@ -57,7 +57,7 @@ class IntroducedProcess(TypedDict):
     pid: Pid
     t_ns: Whole
     """Time when the process was first seen."""
-    inherited: Whole
+    inherited: Size
 
 
 class WatchedProcess(IntroducedProcess, total=False):
@@ -69,7 +69,7 @@ class WatchedProcess(IntroducedProcess, total=False):
 
 
 class _SharedPoints(TypedDict, total=False):
-    shared: list[Whole]
+    shared: list[Size]
     """The bytes of ``rss`` that are pages of files and of shared memory, for each time. Older logs lack this key."""
 
 
@@ -81,8 +81,8 @@ class RssPoints(_SharedPoints):
 
     process: Whole
     t_ns: list[Whole]
-    rss: list[Whole]
-    apart_ns: list[Whole]
+    rss: list[Size]
+    apart_ns: list[Size]
     """The longest gap between two readings since the previous time, for each time in ``t_ns``."""
 
 
@@ -93,7 +93,7 @@ class Faults(TypedDict):
     t_ns: Whole
     threads: dict[Whole, Whole]
     """Page faults by thread ID; a thread that is not listed had no page faults."""
-    lost: Whole
+    lost: Size
 
 
 class Ranges(TypedDict):
@@ -101,10 +101,10 @@ class Ranges(TypedDict):
 
     process: Whole
     t_ns: Whole
-    came: list[Whole]
+    came: list[Size]
     """New ranges as a flat list: first page, number of pages, first page, number of pages, … A page is 4 KiB."""
-    went: list[Whole]
-    heap: Whole
+    went: list[Size]
+    heap: Size
     """Size of malloc's heap and arenas in bytes."""
 
 
@@ -114,9 +114,9 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
     t_ns: Whole
     stack: Size | None
     """Index of the stack among all stacks of the log, counted from 0; null if the thread has no stack."""
-    same: Whole = 0
+    same: Size = 0
     """How many outer frames are in the same call as at the previous reading."""
-    still: Whole = 0
+    still: Size = 0
     """How many outer frames are unchanged since the previous reading: same call, same instruction, same variables."""
 
 
@@ -134,8 +134,8 @@ class Mappings(TypedDict):
     """Resident memory of the largest processes, by kind of mapping."""
 
     t_ns: Whole
-    total: Whole
-    processes: list[tuple[Whole, list[tuple[str, str, list[Whole]]]]]
+    total: Size
+    processes: list[tuple[Whole, list[tuple[str, str, list[Size]]]]]
     """The number of each process in this log (not the PID), and the groups of the process's mappings. A group is
     ``(kind, path of the file, sizes)``; the path is empty if the group is not a single file. The sizes in bytes are:
     RSS, shared clean, shared dirty, private clean, private dirty, anonymous.
@@ -153,7 +153,7 @@ class HelperEnd(TypedDict):
     """The last line of the helper's log."""
 
     cpu_s: Seconds
-    failed: Whole
+    failed: Size
 
 
 class FrameLine(msgspec.Struct, frozen=True, array_like=True):

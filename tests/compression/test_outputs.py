@@ -17,7 +17,6 @@ from nncftools.compression.outputs import (
     cells,
     chart,
     describe_answers,
-    error_text,
     make,
     markdown,
     page,
@@ -29,7 +28,7 @@ from nncftools.compression.reading import (
     STANDARD,
     ResultsError,
 )
-from nncftools.compression.results import parse_bounds
+from nncftools.compression.results import error_text, parse_bounds
 from nncftools.errors import NncfToolsError
 from tests.browser import browser
 from tests.compression.made_up import (

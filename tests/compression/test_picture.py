@@ -15,7 +15,7 @@ from matplotlib.transforms import Bbox
 
 from nncftools.compression.picture import MAX_NAMED, Drawing, draw, render
 from nncftools.compression.reading import LATENCY, PEAK
-from nncftools.compression.results import Comparison, find_far, parse_bounds
+from nncftools.compression.results import Comparison, Group, find_far, parse_bounds
 from tests.compression.made_up import (
     HEADER,
     MADE_UP,
@@ -128,21 +128,37 @@ class TestPicture:
         assert drawing.figure.bbox.contains(legend.x1, legend.y1)
 
     @pytest.mark.parametrize(
-        "values, far",
+        "errors, bound, far",
         [
-            ((0, 0.01, 0.05, 0.1, 0.2), 0),
-            ((0, 0.01, 0.05, 0.1, 192.6), 1),
-            ((0, 0.001, 0.21), 0),
-            ((0, 100, 200, 300, 400), 0),
+            ("0.01 0.05 0.1 0.2", "error<=5%", 0),
+            ("0.01 0.05 0.1 192.6", "error<=5%", 1),
+            ("0.01 0.05 0.1 192.6", "error<=20000%", 0),
+            ("0.001 0.21", "error<=5%", 0),
+            ("100 200 300 400", "error<=5%", 0),
+            ("3 3 3|0.01 0.01", "error<=5%", 0),
         ],
     )
-    @pytest.mark.parametrize("column", ["error", "rate"])
-    def test_far_results(self, column: str, values: tuple[float, ...], far: int) -> None:
-        """Only results whose error or compression rate is far beyond most others are not drawn."""
-        results = [SimpleNamespace(**{"error": 0, "rate": 1, column: value}) for value in values]
-        comparison: Any = SimpleNamespace(results=results)
+    def test_far_errors(self, errors: str, bound: str, far: int) -> None:
+        """Only errors far beyond most others are not drawn. Baselines do not count; a recommended result is drawn."""
+        comparisons: list[Any] = []
+        for texts in errors.split("|"):
+            results = [SimpleNamespace(error=0, group=Group.BASELINE, row=SimpleNamespace(size=9))]
+            for size, text in enumerate(reversed(texts.split())):
+                results.append(SimpleNamespace(error=float(text), group=Group.OTHER, row=SimpleNamespace(size=size)))
+            comparisons.append(SimpleNamespace(results=results))
 
-        assert len(find_far([comparison])) == far
+        assert len(find_far(comparisons, parse_bounds(bound))) == far
+
+    def test_far_rates(self, tmp_path: Path) -> None:
+        """A rate far beyond the others is drawn on a logarithmic scale. The legend names only the models drawn."""
+        rows = changed(four(), 5, "model size, Gb", "0.01")
+        comparisons = compared(written(tmp_path / "a.csv", rows), written(tmp_path / "b.csv", four()))
+        drawing = draw(comparisons, far={*map(id, comparisons[1].results)})
+        legend = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
+
+        assert drawing.figure.axes[0].get_yscale() == "log"
+        assert len(drawing.points) == 3
+        assert [comparison.name in legend for comparison in comparisons] == [True, False]
 
     @pytest.mark.long
     @pytest.mark.parametrize("kind, magic", [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])

@@ -100,39 +100,29 @@ def results(folder: Path, *modes: tuple[str, float]) -> list[Result]:
     return [result for result in comparison.results if result.row is not comparison.model.baseline]
 
 
-class TestName:
-    @pytest.mark.parametrize(
-        "modes, expected",
-        [
-            (["int4 + scale estimation + gptq"], "100% int4, gptq + scale estimation"),
-            (["int4 + awq + LoRA  correction"], "100% int4, LoRA correction + awq"),
-            (["int4 + gptq", "INT4 + GPTQ + awq"], "100% int4, gptq"),
-            (["gptq", "int4 + awq + gptq"], "100% int4, gptq"),
-            (["int4 + lora", "int4 + lora correction"], "100% int4, LoRA correction"),
-            (["int4"], "100% int4, data-free"),
-            (["int4 symmetric", "nf4"], "100% 4-bit, data-free"),
-            (["mxfp4 + awq"], "100% mxfp4, awq"),
-            (["int4 + awq", "int4 + scale estimation"], "100% int4, data-aware"),
-        ],
-    )
-    def test_whole(self, tmp_path: Path, modes: list[str], expected: str) -> None:
-        """Of fully compressed results, precision and common algorithms are named, the kind's own one first."""
-        assert series_name(results(tmp_path, *((mode, 1) for mode in modes))) == expected
-
-    @pytest.mark.parametrize(
-        "modes, expected",
-        [
-            (["int4 + scale estimation"], "mixed precision, scale estimation"),
-            (["int4", "int4 + awq"], "mixed precision"),
-            (["int4 + gptq"], "gptq"),
-            (["int8 + + gptq"], "gptq"),
-            (["+"], "mixed precision"),
-            (["int4_sym + lora", "int4_sym + lora + awq"], "lora"),
-        ],
-    )
-    def test_mixed(self, tmp_path: Path, modes: list[str], expected: str) -> None:
-        """Of results with a part in int4, only the algorithms are named."""
-        assert series_name(results(tmp_path, *((mode, 0.6) for mode in modes))) == expected
+@pytest.mark.parametrize(
+    "share, modes, expected",
+    rows("""
+1 | int4 + scale estimation + gptq | 100% int4, gptq + scale estimation
+1 | int4 + awq + LoRA  correction | 100% int4, LoRA correction + awq
+1 | int4 + gptq; INT4 + GPTQ + awq | 100% int4, gptq
+1 | gptq; int4 + awq + gptq | 100% int4, gptq
+1 | int4 + lora; int4 + lora correction | 100% int4, LoRA correction
+1 | int4 | 100% int4, data-free
+1 | int4 symmetric; nf4 | 100% 4-bit, data-free
+1 | mxfp4 + awq | 100% mxfp4, awq
+1 | int4 + awq; int4 + scale estimation | 100% int4, data-aware
+0.6 | int4 + scale estimation | mixed precision, scale estimation
+0.6 | int4; int4 + awq | mixed precision
+0.6 | int4 + gptq | gptq
+0.6 | int8 + + gptq | gptq
+0.6 | + | mixed precision
+0.6 | int4_sym + lora; int4_sym + lora + awq | lora
+"""),
+)
+def test_name(tmp_path: Path, share: str, modes: str, expected: str) -> None:
+    """Common algorithms are named, the kind's own first, and the precision if the results are fully compressed."""
+    assert series_name(results(tmp_path, *((mode, float(share)) for mode in modes.split("; ")))) == expected
 
 
 class TestJoined:
@@ -230,6 +220,7 @@ error<=5%, | 'error<=5%' or 'error<=5%, peak<=8GiB' expected, found
 , | 'error<=5%' or 'error<=5%, peak<=8GiB' expected, found
 error<=5%<6% | 'error<=5%' or 'error<=5%, peak<=8GiB' expected, found
 error<=x% | 'error<=5%' or 'error<0.05' expected
+error<=5 | means 500%; write 'error<=5%'
 error<=-1% | 'error<=5%' or 'error<0.05' expected
 error<=nan% | 'error<=5%' or 'error<0.05' expected
 error<=5GiB | 'error<=5%' or 'error<0.05' expected
@@ -250,9 +241,3 @@ def test_wrong_bounds(text: str, message: str) -> None:
         parse_bounds(text)
 
     assert message in str(caught.value)
-
-
-def test_five_is_not_five_percent() -> None:
-    """A bound above 1 without a percent sign is refused."""
-    with pytest.raises(UsageError, match="means 500%; write 'error<=5%'"):
-        parse_bounds("error<=5")

@@ -85,6 +85,7 @@ WRONG = """
 {"samples": [1]} | Expected `object`, got `array` - at `$.samples`
 {"samples": {"rss": []}} | at `$.samples`: the column 'time_s' is missing
 {"processes": [{"id": 0, "series": {"time_s": [0, 1], "rss": [1]}}]} | at `$.processes[0].series`: columns of the
+{"files_read": [{"path": "a", "size": -5}]} | Expected `int` >= 0 - at `$.files_read[0].size`
 {"processes": [{"id": 1000000000000000000000000000000}]} | <= 9223372036854775807 - at `$.processes[0].id`
 {"duration_s": -1} | Expected `float` >= 0.0 - at `$.duration_s`
 {"start": {"utc": "2026-11-21T07:00:00"}} | a time with its zone expected
@@ -157,19 +158,14 @@ class TestLoadRefuses:
 
 
 class TestJournal:
-    def test_of_a_dead_recorder(self, tmp_path: Path) -> None:
-        """A journal without an end that nobody holds was left by a recorder that was killed."""
+    def test_without_an_end(self, tmp_path: Path) -> None:
+        """A journal that nobody holds was left by a recorder that was killed; a locked one is still being written."""
         path = tmp_path / "run.journal.jsonl"
         path.write_bytes(journal([0, 5]))
 
         assert Session.load(path).warnings == [
             "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
         ]
-
-    def test_of_a_living_recorder(self, tmp_path: Path) -> None:
-        """A journal that is locked is still being written."""
-        path = tmp_path / "run.journal.jsonl"
-        path.write_bytes(journal([0, 5]))
         with path.open("ab") as held:
             lock(held.fileno())
 
@@ -189,7 +185,27 @@ RANGE = """
 "exit": {"code": 1000000000} | "exit": {} | 1, the first at `$.exit.code`
 "sampler": {"cpu_s": -1} | "sampler": {} | 1, the first at `$.sampler.cpu_s`
 "peaks": {"rss": {"sampled": -5, "at_s": 1, "low": 2}} \
-| "peaks": {"rss": {"sampled": null, "at_s": null, "low": null}} | 1, the first at `$.peaks.rss`
+| "peaks": {"rss": {"sampled": null, "at_s": 1, "low": 2}} | 1, the first at `$.peaks[...].sampled`
+"totals": {"cpu_user": -500.5, "later": -1.5, "swap_in": 1} \
+| "totals": {"cpu_user": null, "later": null, "swap_in": 1} | 2, the first at `$.totals[...]`
+"totals": {"read_chars": -7516192768} | "totals": {"read_chars": null} | 1, the first at `$.totals[...]`
+"floor": {"size": 5, "at_s": 1, "mapped": -3} | "floor": null | 1, the first at `$.floor.mapped`
+"floor": {"size": -5, "at_s": 1} | "floor": null | 1, the first at `$.floor.size`
+"limit_reached": {"at_s": 1, "rss": -5, "limit": 7, "action": "warn"} | "limit_reached": null \
+| 1, the first at `$.limit_reached.rss`
+"processes": [{"id": 0, "samples": -1}] | "processes": [{"id": 0, "samples": null}] \
+| 1, the first at `$.processes[0].samples`
+"processes": [{"id": 0, "series": {"time_s": [0, 1], "rss": [1, -1]}}] | "processes": [{"id": 0}] \
+| 1, the first at `$.processes[0].series.rss[1]`
+"ranks": [{"name": "a", "start_s": 0, "duration_s": 1, "peaks": {"rss": {"sampled": 1, "at_s": 0, "low": -5}}}] \
+| "ranks": [{"name": "a", "start_s": 0, "duration_s": 1, "peaks": {"rss": {"sampled": 1, "at_s": 0, "low": null}}}] \
+| 1, the first at `$.ranks[0].peaks[...].low`
+"ranks": [{"name": "a", "start_s": 0, "duration_s": 1, "time_s": [0, 1, 2], "rss": [1, -1, -1]}] \
+| "ranks": [{"name": "a", "start_s": 0, "duration_s": 1, "time_s": [0, 1, 2], "rss": [1, null, null]}] \
+| 2, the first at `$.ranks.a.rss`
+"snapshots": {"failed": -1} | "snapshots": {"failed": null} | 1, the first at `$.snapshots.failed`
+"snapshots": {"mappings": [{"time_s": 1, "total": -1, "processes": []}]} | "snapshots": null \
+| 1, the first at `$.snapshots.mappings[0].total`
 """
 
 
