@@ -19,11 +19,11 @@ from tests.test_layers import name_of, needed
 ROOT = Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
-    "ground floor": 8_108,
-    "analysis": 32_145,
+    "ground floor": 8_150,
+    "analysis": 32_144,
     "api": 6_327,
     "cli": 44_437,
-    "compression": 13_184,
+    "compression": 13_204,
     "importers": 4_029,
     "journal": 2_087,
     "limits": 6_076,
@@ -32,7 +32,7 @@ MOST_NODES = {
     "reading_marks": 6_960,
     "render": 37_980,
     "sampler": 21_601,
-    "session": 11_497,
+    "session": 11_496,
     "snapshots": 10_003,
     "testing": 3_036,
 }
