@@ -149,18 +149,6 @@ def is_of_python(session: Session) -> bool:
     return largest is not None and largest.process.is_python
 
 
-_WITHOUT_CODE = (["-V"], ["--version"])
-"""With these options, Python runs no code."""
-
-
-def count_pythons(processes: Iterable[Process]) -> int:
-    """Return the number of Python processes that run code. A forked process is part of the parent's program."""
-    return sum(
-        process.is_python and not process.forked_copy and process.command[1:] not in _WITHOUT_CODE
-        for process in processes
-    )
-
-
 def cpu_s(session: Session) -> float | None:
     """Return the CPU seconds of the whole tree: user time plus system time."""
     spent = [session.totals[name] for name in cpu_counters(session.totals)]

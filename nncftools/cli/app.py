@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from nncftools.cli import screen
 from nncftools.cli.parameters import Command, set_parsers, write_options, write_section
 from nncftools.errors import NncfToolsError, UsageError, __version__
-from nncftools.units import guess
+from nncftools.units import guess, nearest
 
 PROGRAM = "nncf-tools"
 SECTIONS: Mapping[str, Mapping[str, str]] = {
@@ -93,7 +93,7 @@ class _Commands(TyperGroup):
         if word == "help":
             return self.resolve_command(ctx, [*rest[:1], "--help"])
         if word not in (*COMMANDS, *ctx.help_option_names) and not ctx.resilient_parsing:
-            raise _unknown_command(word, PROGRAM, COMMANDS, rest)
+            raise _unknown_command(word, rest)
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -179,8 +179,9 @@ _SUGGESTIONS = {
     "--pid": "`nncf-tools monitor --pid` records a running process",
 }
 """Options that users try, but that the subcommand does not have, each with the replacement."""
-_BEGINNING = 4
-"""If an option is near to no name, as ``--baseline``, the first letters may be: ``--base``."""
+_BEGINNING = 3
+_ALIKE_AFTER_BEGINNING = 0.5
+"""Smallest similarity of an option and a name with the same first letters, such as ``--baseline`` and ``--base``."""
 
 
 def _explain(error: Any) -> UsageError:
@@ -193,34 +194,42 @@ def _explain(error: Any) -> UsageError:
     if option in _SUGGESTIONS:
         hint = _SUGGESTIONS[option]
     elif hasattr(error, "possibilities"):  # Click would suggest --repeat for --depth
-        word = option.lstrip("-")
-        names = _list_options(error.ctx.command)
-        near = guess(word, names) or guess(word[:_BEGINNING], names)
-        owners = [name for name in COMMANDS if word in _list_options(load_command(name))]
-        if near:
-            hint = f"did you mean --{near}?"
-        elif owners:
-            hint = f"this is an option of {', '.join(owners)}"
+        hint = _suggest_option(option, error.ctx.command) or hint
     return UsageError(f"{error.message.rstrip('.')}; {hint}")
 
 
+def _suggest_option(option: str, command: Any) -> str:
+    """Return a hint for an option that a subcommand does not have; empty if no option is near."""
+    word = option.lstrip("-")
+    names = [name[2:] for name in _list_options(command) if name.startswith("--")]
+    near = guess(word, names)
+    if not near:
+        owners = [name for name in COMMANDS if option in _list_options(load_command(name))]
+        if owners:
+            return f"this is an option of {', '.join(owners)}"
+        if not word.startswith("no-"):  # these letters say nothing about the effect
+            alike = [name for name in names if name.startswith(word[:_BEGINNING])]
+            near = nearest(word, alike, _ALIKE_AFTER_BEGINNING)
+    return f"did you mean --{near}?" if near else ""
+
+
 def _list_options(command: Any) -> list[str]:
-    """Return the names of all options of a subcommand, without dashes."""
+    """Return the names of all options of a subcommand, with dashes."""
     names: list[str] = []
     for parameter in command.params:
-        names += [name.lstrip("-") for name in parameter.opts if name.startswith("-")]
+        names += parameter.opts + parameter.secondary_opts
     return names
 
 
-def _unknown_command(word: str, program: str, commands: Iterable[str], rest: Iterable[str]) -> UsageError:
+def _unknown_command(word: str, rest: Iterable[str]) -> UsageError:
     """Return the error for a first word that is not a subcommand, with a suggestion."""
     if word in _OTHER_NAMES:
         instead = " ".join((_OTHER_NAMES[word], *rest))
     elif shutil.which(word) or os.path.isfile(word):  # noqa: PTH113 — a name may be too long
         instead = " ".join(("profile", word, *rest))
     else:
-        instead = guess(word, commands)
-    hint = f"did you mean `{program} {instead}`?" if instead else f"see `{program} --help`"
+        instead = guess(word, COMMANDS)
+    hint = f"did you mean `{PROGRAM} {instead}`?" if instead else f"see `{PROGRAM} --help`"
     return UsageError(f"there is no command {word!r}; {hint}")
 
 

@@ -248,26 +248,28 @@ def _take_marks(session: Session, log: BinaryIO, job: RecordingJob) -> None:
     take_sizes(session.marks)
     if taken.missing or taken.is_gone or not job.marks_operations:  # other warnings say so, or no marks are expected
         return
-    from nncftools.analysis.summary import count_pythons, is_of_python
+    from nncftools.analysis.summary import is_of_python
     from nncftools.marks.calls import parse
     from nncftools.render import sentences
 
     why = sentences.explain_missing_marks(session.processes, taken.programs, taken.outside)
-    asked = parse(job.request.mark_call or ())
-    marked = {mark.call for mark in session.marks}
-    unmarked = [
-        f"{module}:{function}"
-        for module, function, _ in asked  # a renamed function of the script is marked without the module
-        if marked.isdisjoint((function, f"{module}.{function}"))
-    ]
-    if unmarked:
-        session.warnings.append(f"{sentences.NO_CALLS} for {', '.join(unmarked)}: {why}")
-    elif asked and count_pythons(session.processes) > taken.programs:
-        session.warnings.append(f"{sentences.NO_CALLS} in some programs: {why}")
+    warnings = "\n".join(session.warnings)
+    marked = "".join(f".{mark.call}\n" for mark in session.marks)
+    unmarked = {}
+    for call in job.calls or ():
+        text = f"{call.module}:{call.function}"
+        # a function in several modules is marked under one name; a renamed function of the script has no module
+        is_marked = f".{call.function}\n" in marked
+        if not is_marked and f"--mark-call {text}:" not in warnings:
+            unmarked[call] = text
+    typed = parse(job.request.mark_call or ())
+    missed = [unmarked[call] for call in typed if call in unmarked]
+    if missed:
+        session.warnings.append(f"{sentences.NO_CALLS} for {', '.join(missed)}: {why}")
     elif job.patterns and not any(mark.source == OUTPUT for mark in session.marks):
         session.warnings.append(f"{sentences.NO_LINES}: no line of the output matches the expression; check it")
-    elif job.calls is not None and not session.marks:
-        is_expected = job.calls if taken.programs else is_of_python(session)
+    elif not session.marks:
+        is_expected = unmarked if taken.programs else is_of_python(session)
         if is_expected:
             session.warnings.append(f"{sentences.NO_HOOK}: {why}")
 

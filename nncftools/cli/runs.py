@@ -245,9 +245,8 @@ def _is_removable(path: Path, log_dir: Path) -> bool:
 
 def _is_ours(file: Path) -> bool:
     """Return whether a file or link was made by a recording of this user."""
-    if not file.is_file() and not file.is_symlink():
-        return False
-    return file.name in _OURS and not files.other_owner(file.lstat())
+    is_file = file.is_file() or file.is_symlink()
+    return is_file and file.name in _OURS and not files.other_owner(file.lstat())
 
 
 def _remove(folder: Path, checked: os.stat_result) -> None:
@@ -273,7 +272,8 @@ def _is_confirmed(question: str) -> bool:
 
 
 def _open_run(number: int, path: Path) -> _Run:
-    size = measure_size(path.parent if _FOLDER.fullmatch(path.parent.name) else path) or 0  # a missing file has no size
+    stem = path.name.removesuffix(destination.JOURNAL_ENDING).removesuffix(".json")
+    size = sum(measure_size(path.with_name(f"{stem}{ending}")) or 0 for ending in _ENDINGS)  # 0 for a missing file
     try:
         session = opening.open_session(path, path.parent)
     except NncfToolsError:

@@ -402,6 +402,8 @@ def mark(module: object, qualified_name: str, call: Call, recorder: Recorder) ->
     function = attribute.__func__ if isinstance(attribute, (classmethod, staticmethod)) else attribute
     wrapper_files = {marked.__code__.co_filename, operations.marked.__code__.co_filename}
     if getattr(getattr(function, "__code__", None), "co_filename", None) in wrapper_files:
+        if function.__qualname__ != qualified_name:
+            raise NotMarkable(f"is already marked as {function.__qualname__}")
         return
     if type(function).__name__ not in _KINDS or (classes and not hasattr(attribute, "__get__")):
         raise NotMarkable("is not a function")

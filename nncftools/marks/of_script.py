@@ -45,7 +45,8 @@ class DefinitionTracer:
         if sys.gettrace() is None:
             sys.settrace(self._trace_call)
         else:
-            self._warn(", ".join(sorted(self._waiting)), "another tool traces the program")
+            for name in sorted(self._waiting):
+                self._warn(name, "another tool traces the program")
 
     def _trace_call(self, frame: Any, _event: str, _argument: object) -> Any:
         if frame.f_code.co_name != "<module>" or frame.f_globals.get("__name__") != MAIN:
@@ -116,7 +117,8 @@ class ScriptTracer:
             monitoring.use_tool_id(_TOOL, "nncf-tools")
         except ValueError:
             why = "another tool uses sys.monitoring; write `with nncftools.operation(NAME):` in the functions"
-            self._warn(", ".join(self._members), why)
+            for name in self._members:
+                self._warn(name, why)
             return
         events = monitoring.events
         monitoring.register_callback(_TOOL, events.PY_START, self._started)
@@ -134,7 +136,7 @@ class ScriptTracer:
             return monitoring.DISABLE
         if code.co_flags & operations.GENERATOR:  # from Python 3.13 on, closing a generator may cause no event
             hint = "decorate it with `@nncftools.operation(NAME)` instead"
-            self._warn(code.co_name, f"it is a generator function: a call returns before its code runs; {hint}")
+            self._warn(name, f"it is a generator function: a call returns before its code runs; {hint}")
             return monitoring.DISABLE
         runs_later = code.co_flags & operations.LATER
         if code not in self._calls:

@@ -18,7 +18,6 @@ from nncftools.analysis.operation import Operation, PeakPlace, place_of
 from nncftools.analysis.peaks import READING
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import (
-    count_pythons,
     dropped_files,
     forked_copies,
     is_of_python,
@@ -504,6 +503,8 @@ def _explain_missing_code(session: Session) -> str:
     return snapshots.missing
 
 
+_WITHOUT_CODE = re.compile(r"--?(V|version|h|\?)|.*nncftools/helper_process\.py ")
+"""Matches the arguments of a Python that prints the version or a help text, or that is a helper process of ours."""
 _LAST_OPTION = re.compile(r"-[a-zA-Z]*[cm]")
 """After ``-c`` or ``-m``, all words of Python's command line belong to the program."""
 _ISOLATING_OPTION = re.compile(r"-[a-zA-Z]*([IES])")
@@ -520,7 +521,7 @@ _USUAL_REASON = (
 
 
 def explain_missing_marks(processes: Sequence[Process], programs: int, outside: int) -> str:
-    """Return why no operation was marked, or not in all Python programs.
+    """Return why no operation was marked, or none for some of the functions to mark.
 
     ``programs`` is the number of Python processes that loaded the hook, which marks calls as operations. ``outside`` is
     the number of marks before or after the recording.
@@ -542,11 +543,9 @@ def explain_missing_marks(processes: Sequence[Process], programs: int, outside: 
         more = f" and {len(others):,} more" if others else ""
         reasons.append(f"process {first.pid} ({clip(first.name, _PROCESS_NAME)}){more} {reason}")
     text = "; ".join(reasons)
-    pythons = count_pythons(processes)
-    if programs < pythons:
-        loaded = f"only {programs:,} of {pythons:,} Python programs" if programs else "no Python program"
-        return f"{loaded} loaded the hook: {text or _USUAL_REASON}"
     if not programs:
+        if any(map(_runs_code, processes)):
+            return f"no Python program loaded the hook: {text or _USUAL_REASON}"
         return text or "no Python program was seen"
     loaded = count_text(programs, "Python program")
     if text:
@@ -557,18 +556,22 @@ def explain_missing_marks(processes: Sequence[Process], programs: int, outside: 
     )
 
 
+def _runs_code(process: Process) -> bool:
+    """Return whether a process is a Python that runs the user's code."""
+    arguments = " ".join(process.command[1:])
+    return process.is_python and not _WITHOUT_CODE.match(arguments)
+
+
 def _find_isolating_option(process: Process) -> str:
     """Return the option that prevents this Python process from loading the hook: ``-I``; empty if there is none."""
-    if not process.is_python:
+    if not _runs_code(process):
         return ""
     words = iter(process.command[1:])
     for word in words:
-        if not word.startswith("-") or word == "-":
-            return ""
         isolating = _ISOLATING_OPTION.match(word)
-        if isolating is not None and not word.startswith("--"):
+        if isolating:
             return f"-{isolating[1]}"
-        if _LAST_OPTION.match(word):
+        if not word.startswith("-") or word == "-" or _LAST_OPTION.match(word):
             return ""
         if word in {"-W", "-X", "--check-hash-based-pycs"}:
             next(words, None)

@@ -28,6 +28,14 @@ monitor --depth | this is an option of profile, report, compare
 report --repeat | this is an option of profile, monitor
 fit --repeat | this is an option of profile, monitor
 list --order | see `nncf-tools list --help`
+report --mark-call | this is an option of profile
+report --no-stacks | this is an option of profile, monitor
+report -y | this is an option of prune
+viz-compression --y | see `nncf-tools viz-compression --help`
+list --f | see `nncf-tools list --help`
+monitor --no-stack | did you mean --no-stacks?
+monitor --no-color | see `nncf-tools monitor --help`
+monitor --reps | did you mean --repeat?
 monitor --live-view | did you mean --live?
 monitor --memory | did you mean --max-memory?
 monitor --out | did you mean --output?
@@ -63,11 +71,9 @@ def test_options(in_process: Run, words: str, answer: str) -> None:
         (MEMORY, "swp", "swap"),
         (FIGURES, "peak_rs", "peak_rss"),
         (FIGURES, "write", "write_bytes"),
-        (FIGURES, "memory", ""),
         (app.COMMANDS, "lsit", "list"),
         (app.COMMANDS, "rep", "report"),
         (app.COMMANDS, "viz", "viz-compression"),
-        (app.COMMANDS, "stats", ""),
         (["b_x", "a_x"], "x", ""),
         (["b_xyz", "a_xyz"], "xyz", "b_xyz"),
     ],

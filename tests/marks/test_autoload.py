@@ -497,6 +497,7 @@ def test_already_imported_module_is_marked(program: Program) -> None:
 
 
 UNMARKABLE = {
+    "alias": "is already marked as work",
     "absent": "does not exist",
     "Absent.run": "does not exist",
     "wrapped": "is a coroutine or generator function: a call returns before its code runs",
@@ -509,7 +510,7 @@ UNMARKABLE = {
 
 def test_unmarkable_functions_are_reported(program: Program) -> None:
     """A user's functions that cannot be marked stay unchanged, and warnings say why."""
-    program.calls = [calls.Call("made.up", function, "Name") for function in UNMARKABLE]
+    program.calls = [calls.Call("made.up", function, "Name") for function in ("work", *UNMARKABLE)]
     lines = program.marks("import made.up; list(made.up.wrapped())")
     begin = "--mark-call made.up"
 

@@ -430,6 +430,9 @@ REASONS = {
     "python -m x -S": NOT_KNOWN,
     "bash -I": NOT_SEEN,
     "python -": NOT_KNOWN,
+    "python -VV": NOT_SEEN,
+    "python --help": NOT_SEEN,
+    "python -S -I /opt/nncftools/helper_process.py sampler 5 6": NOT_SEEN,
     "": NOT_SEEN,
 }
 """By command of a process that loaded no hook."""

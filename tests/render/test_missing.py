@@ -100,7 +100,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 DD = "dd if=/dev/zero of=/dev/null bs=300M count=9"
-DEDENT = f"import textwrap\n{GROWS}textwrap.dedent('')"
+DEDENT = f"import json, textwrap\n{GROWS}textwrap.dedent(''); json.loads('1')"
 NOTHING = {
     "a script": (f"profile -- {PYTHON} -c", GROWS),
     "monitor": (f"monitor -- {PYTHON} -c", GROWS),
@@ -111,7 +111,19 @@ NOTHING = {
     "a short program": ("profile -- true",),
     "a small Python": ("profile -- bash -c", f"{PYTHON} -I -c 1; {DD}; true"),
     "a line of output": (f"profile --mark-on done -- {PYTHON} -I -c", GROWS),
-    "a call": (f"profile --mark-call textwrap:dedent -- {PYTHON} -c", DEDENT),
+    "calls, an absent one, and one under two names": (
+        "profile --mark-call textwrap:dedent --mark-call textwrap:absent --mark-call json.decoder:JSONDecoder.decode",
+        "--mark-call",
+        "json:JSONDecoder.decode",
+        PYTHON,
+        "use.py",
+    ),
+    "an absent call": (f"profile --mark-call textwrap:absent -- {PYTHON} -c", DEDENT),
+    "a call of one program": (
+        "profile --mark-call textwrap:dedent -- bash -c",
+        '"$0" use.py; env -i "$0" use.py; "$0" -VV; "$0" -m nncftools monitor -qo a.json sleep 0.3',
+        PYTHON,
+    ),
 }
 
 
@@ -160,11 +172,6 @@ EXPECTED = {
         (f"profile --mark-call textwrap:dedent --mark-call made.up:f -- {PYTHON} -c", DEDENT),
         "--mark-call marked nothing for made.up:f: ",
         re.escape(NOT_CALLED),
-    ),
-    "one of two programs": (
-        ("profile --mark-call textwrap:dedent -- bash -c", f"{PYTHON} use.py; env -i {PYTHON} use.py; true"),
-        "--mark-call marked nothing in some programs: ",
-        re.escape(CLEARED.replace("no Python program", "only 1 of 2 Python programs")),
     ),
     "a line of output": (
         (f"profile --mark-on Epoch -- {PYTHON} -c", GROWS),
