@@ -363,7 +363,7 @@ def with_stacks() -> Session:
     """Return a run with stacks of two packages, and mappings at two moments."""
     file = group("file", 100, "/m/model.bin", copied=10)
     mappings = [mapped(1.0, group("anonymous", 200)), mapped(2.0, group("anonymous", 200), file)]
-    return built_up(([MAIN], 200), ([MAIN, TRACE], 100), mappings=mappings)
+    return built_up(([MAIN], 200), ([MAIN, TRACE], 100), ([MAIN], 0), mappings=mappings)
 
 
 def in_browser(text: str, folder: Path, *switches: str) -> dict[str, Any]:
