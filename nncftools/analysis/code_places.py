@@ -252,13 +252,13 @@ def shared_depth(*stacks: Sequence[Hashable]) -> int:
     return depth
 
 
-def place_labels(stacks: Sequence[Sequence[Frame]], *, is_short: bool = False) -> list[str]:
-    """Return a name for the innermost frame of each stack: ``torch/jit/_trace.py:455 trace``.
+def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
+    """Return a name for the innermost frame of each stack: ``_trace.py:455 trace`` or ``Model.forward``.
 
-    With ``is_short``, a name is ``_trace.py:455 trace`` or ``Model.forward``. If short names are equal, the long names
-    are used. If long names are equal, each name begins with the outermost frame that differs between the stacks.
+    If short names are equal, long names are used: ``torch/jit/_trace.py:455 trace``. If long names are equal, each name
+    begins with the outermost frame that differs between the stacks.
     """
-    labels = [_label_place(stack, is_short=is_short) for stack in stacks]
+    labels = [_label_place(stack, is_short=True) for stack in stacks]
     for same in _find_equal(labels):
         for index in same:
             labels[index] = _label_place(stacks[index])

@@ -443,7 +443,7 @@ def find_grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[G
     owners = [_owner_of(path) for path in grown]
     stacks = list(dict.fromkeys(owners))
     frames = [[Frame(*code, 0) for code in stack] for stack in stacks]
-    labels = dict(zip(stacks, place_labels(frames, is_short=True), strict=True))
+    labels = dict(zip(stacks, place_labels(frames), strict=True))
     labelled = []
     for owner, path in zip(owners, grown, strict=True):
         called = "" if path == owner else f" ({library_text(*path[-1])})"

@@ -257,7 +257,7 @@ def held_by(root: Node, most: int = 20) -> list[Node]:
     """
     large = _find_holders(root)[:most]
     stacks = [node.stack for node in large if node.frame is not None]
-    labels = iter(place_labels(stacks, is_short=True))
+    labels = iter(place_labels(stacks))
     labelled = []
     for node in large:
         label = node.text if node.frame is None else next(labels)

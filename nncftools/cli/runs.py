@@ -351,7 +351,7 @@ def _make_table(runs: Sequence[_Run]) -> RenderableType:
     if runs[0].bars:
         shown.append(8)
     table = Table(columns=columns, rows=rows).with_columns(shown)
-    return render_table(table, folds=True)
+    return render_table(table)
 
 
 def _make_texts(run: _Run) -> Iterator[str]:

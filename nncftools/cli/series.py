@@ -35,7 +35,7 @@ from nncftools.cli.recording import Recorded, RecordingJob
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError, memory_shortage
 from nncftools.files import write_file
 from nncftools.intake import Redaction
-from nncftools.render.table import Fitting, Table, render_markdown, render_warnings
+from nncftools.render.table import Fitting, Table, join_blocks, render_markdown, render_warnings
 from nncftools.sampler.client import Interrupted, Starter, block_signals
 from nncftools.units import MemoryUnit, printable, shortened
 
@@ -378,7 +378,7 @@ class Shown(NamedTuple):
         head = [f"**{markdown.text(self.answer)}**"], [markdown.code(shlex.join(self.command))], said
         code = ["```sh", *self.to_copy, "```"] if self.to_copy else []
         blocks = (*head, *render_markdown(self.table), code)
-        return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+        return join_blocks(blocks)
 
 
 def with_limit(words: Sequence[str], limit: float) -> list[str]:

@@ -378,6 +378,6 @@ class _TreeTable(NamedTuple):
         if figures > options.max_width - _LEAST_NAME:
             yield Fitting(table.with_columns([last, *range(last)]))
             return
-        grid = render_table(table, folds=True)
+        grid = render_table(table)
         grid.padding = (0, 2, 0, 0)
         yield grid

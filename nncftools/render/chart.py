@@ -111,32 +111,36 @@ def _find_spans(session: Session, moments: Sequence[Kinds], narrow_s: float) -> 
     end_s = 0.0
     following_s = [*(moment.at_s for moment in moments), math.inf]
     for moment, next_s in zip(moments, following_s[1:], strict=True):
-        near_s = [moment.at_s, *_find_near_samples(session, moment)]
+        near_s = [moment.at_s, *_find_near_samples(session, moment, end_s, next_s)]
         begin_s = max(end_s, min(*near_s, moment.at_s - narrow_s))
         end_s = min(next_s, max(near_s))
         spans.append((begin_s, end_s - begin_s))
     return spans
 
 
-def _find_near_samples(session: Session, moment: Kinds) -> Sequence[float]:
-    """Return the times of the samples around a reading, on each side up to the first sample with other memory.
+def _find_near_samples(session: Session, moment: Kinds, begin_s: float, end_s: float) -> Sequence[float]:
+    """Return the times of the first and the last sample around a reading before memory becomes other memory.
 
-    Memory is other memory if RSS or anonymous memory differs from the reading, as ``_TOLERANCE`` describes.
+    Memory is other memory if RSS or anonymous memory differs from the reading, as ``_TOLERANCE`` describes. The samples
+    from ``begin_s`` to ``end_s`` and a sample on each side are compared with the reading.
     """
     samples = session.samples
+    first = max(0, bisect_left(samples.time_s, begin_s) - 1)
+    compared = slice(first, bisect_left(samples.time_s, end_s) + 1)
+    time_s = samples.time_s[compared]
     room = moment.total * _TOLERANCE
     anonymous = sum(group.anonymous for group in moment.groups)
-    is_far = np.zeros(len(samples), dtype=bool)
-    sizes = {
-        "rss": (moment.total, room),
-        "anon": (anonymous, room + moment.not_read),
-    }
-    for name, (size, most) in sizes.items():
+    is_far = np.zeros(len(time_s), dtype=bool)
+    for name, size, most in (
+        ("rss", moment.total, room),
+        ("anon", anonymous, room + moment.not_read),
+    ):
         if name in samples:
-            is_far |= np.abs(np.array(samples[name]) - size) > most
-    far = [-1, *np.flatnonzero(is_far), len(samples)]
-    index = bisect_left(far, bisect_left(samples.time_s, moment.at_s))
-    return samples.time_s[far[index - 1] + 1 : far[index]]
+            is_far |= np.abs(np.array(samples[name][compared]) - size) > most
+    far = [-1, *np.flatnonzero(is_far), len(time_s)]
+    index = bisect_left(far, bisect_left(time_s, moment.at_s))
+    near_s = time_s[far[index - 1] + 1 : far[index]]
+    return near_s[:1] + near_s[-1:]
 
 
 def _find_large_files(moments: Iterable[Kinds]) -> dict[str, tuple[_Part, _Part]]:
@@ -225,12 +229,16 @@ def chart(session: Session, view: View, rows: Sequence[NumberedOperation]) -> Fi
 def _make_panels(session: Session, view: View, length_s: float, factor: float) -> list[_Panel]:
     unit = view.unit
     cpus = session.host.cpus
-    memory = _make_memory(session, view, factor)
     cpu_time = {"CPU": cpu_counters(session.samples), "system": ["cpu_system"]}
     labels = label_storage(session)
     storage = {name.lower(): [column] for column, name in labels.items()}
     panels = (
-        _Panel(f"Memory{view.above}, {unit}", 300, f"%{{y:,.{unit.decimals}f}} {unit}", memory),
+        _Panel(
+            f"Memory{view.above}, {unit}",
+            300,
+            f"%{{y:,.{unit.decimals}f}} {unit}",
+            _make_memory(session, view, factor),
+        ),
         _Panel(f"Memory by kind, {unit}", 180, f"%{{y:,.1f}} {unit}", kinds(session, view, length_s, factor)),
         _Panel(
             f"CPU,<br>cores of {cpus}" if cpus else "CPU, cores",

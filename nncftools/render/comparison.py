@@ -57,9 +57,13 @@ def figures(comparison: Comparison, unit: MemoryUnit) -> Table:
     rows = list(_make_rows(comparison.figures, unit))
     operations, left_out = _select_operations(comparison.operations)
     for operation in operations:
-        title = Cell(_write_title(operation, comparison), is_strong=True)
-        rows.append(Row(cells=[title, *[Cell("")] * _COLUMNS]))
-        rows += _make_rows(operation.differences, unit, "  ")
+        rows.append(
+            Row(
+                cells=[Cell("")] * (1 + _COLUMNS),
+                heading=_write_title(operation, comparison),
+            )
+        )
+        rows += _make_rows(operation.differences, unit, depth=1)
     more = f"and {left_out:,} operations that changed less" if left_out else ""
     return _make_table(rows, _COLUMNS + comparison.is_of_groups, more)
 
@@ -69,11 +73,11 @@ def _make_table(rows: Sequence[Row], count: int, more: str = "") -> Table:
     return Table(columns=columns, rows=rows, more=more).with_columns(range(count))
 
 
-def _make_rows(differences: Mapping[str, Difference], unit: MemoryUnit, indent: str = "") -> Iterator[Row]:
+def _make_rows(differences: Mapping[str, Difference], unit: MemoryUnit, depth: int = 0) -> Iterator[Row]:
     """Yield a row for each measured value, but none for a counter that is 0 on both sides."""
     for difference in differences.values():
         if _is_worth_a_row(difference.figure, [difference.base.median, difference.new.median]):
-            yield Row(cells=_make_cells(difference, unit, f"{indent}{difference.figure.label}"))
+            yield Row(cells=_make_cells(difference, unit, difference.figure.label), depth=depth)
 
 
 def _is_worth_a_row(figure: Figure, values: Sequence[float]) -> bool:

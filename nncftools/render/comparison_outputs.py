@@ -72,7 +72,7 @@ def _render_brief(comparison: Comparison, unit: MemoryUnit) -> Iterator[Renderab
     table = tables.brief(comparison, unit)
     table = replace(table, rows=[_add_star(row) for row in table.rows])
     yield Fitting(table)
-    yield from _render_settings(comparison)
+    yield from _render_below(tables.settings(comparison))
     lines = list(tables.only_one_side(comparison))
     if any(row.cells[3].is_strong for row in table.rows):
         can_exceed = smallest_p(len(comparison.base), len(comparison.new)) <= SIGNIFICANT
@@ -94,11 +94,8 @@ def _render_details(comparison: Comparison, unit: MemoryUnit) -> Iterator[Render
     figures = tables.figures(comparison, unit)
     yield Fitting(figures)
     yield from _render_more(figures)
-    stacks = tables.stacks(comparison, unit)
-    if stacks.rows:
-        yield Text()
-        yield render_table(stacks, folds=True)
-    yield from _render_settings(comparison)
+    yield from _render_below(tables.stacks(comparison, unit))
+    yield from _render_below(tables.settings(comparison))
     yield from _render_notes(comparison, list(tables.notes(comparison)))
 
 
@@ -115,11 +112,10 @@ def _render_more(table: Table) -> Iterator[Text]:
         yield Text(f"… {table.more}", style="dim")
 
 
-def _render_settings(comparison: Comparison) -> Iterator[RenderableType]:
-    table = tables.settings(comparison)
+def _render_below(table: Table) -> Iterator[RenderableType]:
     if table.rows:
         yield Text()
-        yield render_table(table, folds=True)
+        yield render_table(table)
     yield from _render_more(table)
 
 
@@ -146,8 +142,9 @@ _PAGE = """<!DOCTYPE html>
 <title>Comparison of runs</title>
 <style>
 :root {{ color-scheme: light dark }}
-pre {{ overflow-x: auto; font: min(14px, 1.6vw)/1.4 monospace }}
-pre + pre {{ display: none; font-size: min(14px, 3.2vw) }}
+body {{ container-type: inline-size }}
+pre {{ overflow-x: auto; font: min(14px, 1.6cqw)/1.4 monospace }}
+pre + pre {{ display: none; font-size: min(14px, 3.3cqw) }}
 @media screen and (max-width: 700px) {{ pre {{ display: none }} pre + pre {{ display: block }} }}
 </style>
 <pre>{}</pre>

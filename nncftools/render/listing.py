@@ -227,8 +227,9 @@ def estimates_by_key(operation: Operation) -> dict[str, bool]:
     }
 
 
-def number_operations(operations: Sequence[Operation], session: Session) -> list[NumberedOperation]:
-    """Return operations with their numbers, fills and processes."""
+def number_operations(session: Session, depth: int) -> list[NumberedOperation]:
+    """Return the listed operations of the ``depth`` outermost levels with their numbers, fills and processes."""
+    operations = list_operations(session.operations, depth)
     fill_of = fills(operations)
     performers = Performers(session)
     short = short_names(operations)
@@ -410,7 +411,7 @@ def with_inner_levels(session: Session, depth: int) -> list[NumberedOperation]:
     deepest = min(max(counts, default=-1) + 1, _MOST_LEVELS)
     while deepest > depth and sum(counts[level] for level in range(deepest)) > _MOST_NESTED:
         deepest -= 1
-    rows = number_operations(list_operations(session.operations, max(depth, deepest)), session)
+    rows = number_operations(session, max(depth, deepest))
     outer = fills([row.operation for row in rows if row.operation.depth < depth])
     return [
         replace(

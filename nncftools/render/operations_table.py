@@ -27,7 +27,6 @@ from nncftools.render.listing import (
     explain_rows,
     keep_largest,
     left_out_text,
-    list_operations,
     note_peak,
     number_operations,
 )
@@ -68,7 +67,7 @@ def operations(session: Session, view: View, most: int, *, is_brief: bool = Fals
 
     A long time outside all operations has a row, too.
     """
-    rows = number_operations(list_operations(session.operations, view.depth), session)
+    rows = number_operations(session, view.depth)
     longest, more = select_longest(rows, session, most)
     return make_table(add_gaps(longest, session), more, session, view, is_brief=is_brief)
 

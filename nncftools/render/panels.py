@@ -18,7 +18,7 @@ from nncftools.analysis.session import Session
 from nncftools.analysis.summary import cores_average, cpu_s, rates_of, run_s
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import cpu_counters
-from nncftools.render.listing import list_operations, number_operations
+from nncftools.render.listing import number_operations
 from nncftools.render.operations_table import operations
 from nncftools.render.peak_lines import MemoryLine, list_holders, memory_line
 from nncftools.render.plot import Band, draw_memory, draw_note, write
@@ -283,7 +283,7 @@ def draw(session: Session, view: View, path: pathlib.Path, kind: str = "") -> No
 def page(session: Session, view: View) -> Figure:
     """Return the picture as a Matplotlib figure."""
     table = operations(session, view, _MOST_ROWS)
-    band = Band(number_operations(list_operations(session.operations, view.depth), session), run_s(session))
+    band = Band(number_operations(session, view.depth), run_s(session))
     ruler = Ruler()
     text = write_title(session, view, _TITLE)
     room = _WIDTH - 4 * _MARGIN

@@ -18,7 +18,7 @@ from nncftools import drawing
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import largest_rank, run_s
 from nncftools.drawing import DPI, FAINT, INK, PALETTE, Ruler
-from nncftools.render.listing import Fill, NumberedOperation, list_operations, number_operations, place_in_lanes
+from nncftools.render.listing import Fill, NumberedOperation, number_operations, place_in_lanes
 from nncftools.render.peak_lines import MemoryLine, choose_drawn_limit, label_peak, memory_line
 from nncftools.render.view import View, clip, label, write_title
 from nncftools.session.model import RankRun
@@ -45,7 +45,7 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
     picture, axes = drawing.figure()
     draw_memory(axes, session, view)
     drawing.time_axis(axes, run_s(session))
-    band = Band(number_operations(list_operations(session.operations, view.depth), session), run_s(session))
+    band = Band(number_operations(session, view.depth), run_s(session))
     band.tint(axes)
     band.draw(axes, Ruler())
     axes.set_title(

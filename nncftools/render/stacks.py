@@ -37,7 +37,6 @@ from nncftools.render.listing import (
     choose_package_fills,
     drop_small,
     keep_largest,
-    list_operations,
     number_operations,
 )
 from nncftools.render.view import BREAK, View, brief_label, clip, plotly_text, write_title
@@ -272,7 +271,7 @@ def _make_profile(
 
 
 def _select_largest(session: Session, view: View) -> list[tuple[NumberedOperation, Moment]]:
-    operations = number_operations(list_operations(session.operations, view.depth), session)
+    operations = number_operations(session, view.depth)
     known = []
     for row in drop_small(operations, session):
         peak = row.operation.of("rss").peak

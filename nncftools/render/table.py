@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.containers import Lines
 from rich.padding import Padding
+from rich.segment import SegmentLines
 from rich.table import Table as Grid
 from rich.text import Text as RichText
 
@@ -78,7 +79,7 @@ class Cell(NamedTuple):
     value: float | None = None
     """The number that ``text`` gives, so that a picture can draw a bar of this length."""
 
-    def shown(self, unit: MemoryUnit | None = None) -> str:
+    def shown(self, unit: MemoryUnit | None) -> str:
         """Return the text; if a unit is given, write a size in this unit."""
         return self.text if unit is None or self.size is None else unit.text(self.size)
 
@@ -104,6 +105,8 @@ class Row:
     is_faint: bool = False
     note: str = ""
     """A note that plain text adds to the row, such as ``<- peak``; other outputs emphasize the row instead."""
+    heading: str = ""
+    """A text across all columns; the cells of such a row have no texts."""
     function: str = ""
     """The function that the operation called, with arguments. Markdown and comparisons show this text, other outputs
     show ``details``."""
@@ -112,10 +115,6 @@ class Row:
     span_s: tuple[float, float] | None = None
     """Start and end of the time that the row is about. An unknown end is the same as the start."""
     output: Output = Output.ALL
-
-    def with_cells(self, indexes: Sequence[int]) -> Row:
-        """Return the row with only the cells at these indexes."""
-        return replace(self, cells=[self.cells[index] for index in indexes])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +141,13 @@ class Table:
 
     def with_columns(self, indexes: Sequence[int]) -> Table:
         """Return the table with only the columns at these indexes."""
-        rows = [row.with_cells(indexes) for row in self.rows]
+        rows = [
+            replace(
+                row,
+                cells=[row.cells[index] for index in indexes],
+            )
+            for row in self.rows
+        ]
         return replace(self, columns=[self.columns[index] for index in indexes], rows=rows)
 
     def headings(self, between: str, *, has_units: bool = True) -> list[str]:
@@ -199,7 +204,8 @@ def _render_cells(table: Table, row: Row, code_in: int | None) -> list[str]:
         if table.columns[index].is_text:
             names = index
         texts.append(f"{text} ({markdown.text(cell.below)})" if cell.below else text)
-    name = f"{texts[names]} {markdown.code(row.function)}".strip()
+    heading = f"**{markdown.text(row.heading)}**" if row.heading else ""
+    name = f"{texts[names]}{heading} {markdown.code(row.function)}".strip()
     texts[names] = "&nbsp;&nbsp;" * row.depth + name
     return texts
 
@@ -234,11 +240,11 @@ def render_warnings(texts: Iterable[str]) -> Iterator[RenderableType]:
         yield Padding(Text(f"! {printable(text)}", style="yellow"), 0)
 
 
-def render_table(table: Table, *, unit: MemoryUnit | None = None, folds: bool = False) -> Grid:
+def render_table(table: Table, *, unit: MemoryUnit | None = None) -> Grid:
     """Return a table for Rich to print.
 
-    If a unit is given, all sizes are written in this unit, and headings have no units. If ``folds`` is true, texts are
-    indented and, if they do not fit, wrapped.
+    If a unit is given, all sizes are written in this unit, and headings have no units. Texts are indented and, if they
+    do not fit, wrapped.
     """
     table = table.of(Output.TEXT)
     result = grid()
@@ -248,8 +254,8 @@ def render_table(table: Table, *, unit: MemoryUnit | None = None, folds: bool = 
         result.add_column(
             "\n" * (height - heading.count("\n")) + heading,
             justify=column.alignment,
-            no_wrap=not (folds and column.is_text),
-            overflow="fold" if folds else "ellipsis",
+            no_wrap=not column.is_text,
+            overflow="fold",
         )
     has_notes = any(row.note for row in table.rows)
     if has_notes:
@@ -259,7 +265,7 @@ def render_table(table: Table, *, unit: MemoryUnit | None = None, folds: bool = 
         for column, cell in zip(table.columns, row.cells, strict=True):
             text = Text(cell.shown(unit), style="bold" if cell.is_strong else "")
             text.append(f"\n{cell.below}" if cell.below else "", style="not bold dim")
-            is_indented = folds and column.is_text and row.depth
+            is_indented = column.is_text and row.depth
             cells.append(Padding.indent(text, 2 * row.depth) if is_indented else text)
         if has_notes:
             cells.append(Text(row.note))
@@ -313,9 +319,14 @@ class Fitting(NamedTuple):
                     cells = [Cell(name), *row.cells[1:]]
                     rows.append(replace(row, cells=cells, depth=0))
                 part = replace(part, rows=rows)
-            result = render_table(part, unit=self.unit, folds=True)
+            result = render_table(part, unit=self.unit)
             result.columns[0].max_width = width
-            yield result
+            headings = (row.heading for row in table.rows if row.heading)
+            for line in console.render_lines(result, options, pad=False):
+                if any(segment.text.strip() for segment in line):
+                    yield SegmentLines([line], new_lines=True)
+                else:  # the empty cells of a heading
+                    yield Text(next(headings, ""), style="bold")
 
 
 def column_widths(table: Table, unit: MemoryUnit | None = None) -> list[int]:

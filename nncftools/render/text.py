@@ -49,7 +49,7 @@ def _render_details(session: Session, view: View) -> Iterator[RenderableType]:
     yield Text()
     rank_table = ranks(session, view.unit)
     if rank_table.rows:
-        yield tables.render_table(rank_table, folds=True)
+        yield tables.render_table(rank_table)
         yield Text()
     table = operations_table(session, view, _MOST_OPERATIONS)
     if table is not None:
@@ -87,7 +87,7 @@ def _render_brief(session: Session, view: View) -> Iterator[RenderableType]:
     rank_table = ranks(session, view.unit)
     if rank_table.rows:
         yield Text()
-        yield tables.render_table(rank_table, folds=True)
+        yield tables.render_table(rank_table)
     table = operations_table(session, view, _MOST_BRIEF_OPERATIONS)
     if table is not None:
         yield Text()

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
@@ -16,9 +15,6 @@ from nncftools.render.sentences import when_text
 from nncftools.session.model import Mark
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, marks, mib, rows, session
-
-if TYPE_CHECKING:
-    pass
 
 HOSTILE = "a|b <script>`x`</script>\n\x1b[31m*_"
 
@@ -109,10 +105,11 @@ class TestText:
             ((599, 1), ("s", "599.0", "1.0")),
             ((600, 660), ("min", "10.00", "11.00")),
             ((3 * 3600, 0), ("h", "3.00", "0.00")),
+            ((-2.0, -2.0), ("s", "-2.000", "-2.000")),
         ],
     )
     def test_time(self, seconds: tuple[float, float], expected: tuple[str, str, str]) -> None:
-        """Both times of a line are in one unit that fits the longer."""
+        """Both times of a line are in one unit that fits the longer, also the negative times of a damaged session."""
         base, new = (run(100, duration_s=of) for of in seconds)
         unit, *cells = expected
 
@@ -141,6 +138,12 @@ class TestText:
         base, new = ([run(9_999_000 + place, "x" * 100, marks=of) for place in range(5)] for of in sides)
 
         assert max(map(len, text(compare_runs(base, new), has_details=has_details))) <= 80
+
+    def test_headings_in_a_narrow_terminal(self) -> None:
+        """The name of an operation has all columns, and each line of a figure's label is indented."""
+        of = compare_runs(*([run(peak, marks=marks("A_long_name_of_an_operation 0.5-1"))] for peak in (1000, 1100)))
+
+        assert "A_long_name_of_an_operation\n  Peak RSS,    1,000.0 1,100.0\n  MiB\n" in "\n".join(text(of, 30))
 
 
 @pytest.mark.parametrize(
@@ -183,11 +186,4 @@ def test_hostile_names() -> None:
     assert "a|b &lt;script&gt;`x`&lt;/script&gt;\\n\\x1b[31m*_" in html
     assert all(line.count("<td") <= 1 for line in html.splitlines())
     assert "default-src 'none'; style-src 'unsafe-inline'" in page
-
-
-def test_negative_time() -> None:
-    """A damaged session may have a negative time; the unit is seconds."""
-    figure: Any = SimpleNamespace(unit="s", is_peak=False)
-    name, write = comparison._choose_unit(figure, [-2.0], MemoryUnit.MiB)
-
-    assert (name, write(-2.0)) == ("s", "-2.000")
+    assert "vw)" not in page  # a vw includes the scrollbar

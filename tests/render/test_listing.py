@@ -12,6 +12,7 @@ from nncftools.render.listing import (
     FILLS,
     OTHER_PACKAGES,
     REST,
+    NumberedOperation,
     choose_package_fills,
     drop_small,
     fills,
@@ -110,38 +111,30 @@ def named(name: str = "step", start_s: float = 0, duration_s: float = 1, **field
 
 def test_numbers_are_paths_in_the_tree() -> None:
     """A number says which operation on each level it is, so it does not depend on how many levels are shown."""
-    marks = [("a", 0), ("b", 1), ("c", 2), ("c", 2), ("b", 1), ("a", 0), ("b", 1), ("a", 0)]
-    of = [operation(name, float(start_s), end_s=9.0, depth=depth) for start_s, (name, depth) in enumerate(marks)]
-    numbers = {
-        depth: [row.number for row in number_operations(list_operations(nested(of), depth), session())]
-        for depth in (1, 2, 3)
-    }
+    of = session(marks=marks("a 0-5, a/b 1-4, a/b/c 2-3, a/b/c 3-4, a/b 4-5, a 5-7, a/b 6-7, a 7-8"), duration_s=8.0)
+    every = ["1", "1.1", "1.1.1", "1.1.2", "1.2", "2", "2.1", "3"]
 
-    assert numbers[3] == ["1", "1.1", "1.1.1", "1.1.2", "1.2", "2", "2.1", "3"]
-    assert numbers[2] == [number for number in numbers[3] if number.count(".") < 2]
-    assert numbers[1] == [number for number in numbers[3] if "." not in number]
+    for depth in (1, 2, 3):
+        shown = [row.number for row in number_operations(of, depth)]
+        assert shown == [number for number in every if number.count(".") < depth]
 
 
 class TestSmall:
     """Operations of less than 1 % of time and memory."""
 
     @staticmethod
-    def left(*operations: Operation, peak_mib: int = 1000) -> list[int]:
+    def left(*operations: Operation) -> list[int]:
         """Return the numbers of the operations that are shown of a run of 100 s."""
-        of = session({"rss": mib(1, peak_mib)}, duration_s=100.0)
-        return [int(one.number) for one in drop_small(number_operations(operations, of), of)]
+        of = session({"rss": mib(1, 1000)}, duration_s=100.0)
+        numbered = [NumberedOperation(f"{number}", each, REST) for number, each in enumerate(operations, 1)]
+        return [int(one.number) for one in drop_small(numbered, of)]
 
     def test_folded(self) -> None:
-        """Several small ones are left out."""
-        assert self.left(
-            named(duration_s=90),
-            named(duration_s=0.9),
-            named(duration_s=0.1),
-        ) == [1]
+        """Several small ones are left out; a single one takes no more room than its replacement."""
+        large, small = named(duration_s=90), named(duration_s=0.9)
 
-    def test_only_one(self) -> None:
-        """A single one takes no more room than its replacement."""
-        assert self.left(named(duration_s=90), named(duration_s=0.9)) == [1, 2]
+        assert self.left(large, small, small) == [1]
+        assert self.left(large, small) == [1, 2]
 
     def test_all_are_small(self) -> None:
         """Many small ones that took most of the time are what the run did."""

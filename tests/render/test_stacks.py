@@ -38,10 +38,8 @@ def test_hostile_names() -> None:
 )
 def test_without_stacks(of: Session, why: str) -> None:
     """A session without stacks is refused in one line that says why."""
-    with pytest.raises(NncfToolsError, match=f"^collapsed needs the stacks of the peak; {why}") as error:
+    with pytest.raises(NncfToolsError, match=rf"^collapsed needs the stacks of the peak; {why}.*\Z") as error:
         collapsed_report(of, VIEW)
-
-    assert "\n" not in str(error.value)
     assert error.value.remedy == "stacks"
 
 

@@ -140,12 +140,9 @@ class TestChecks:
     @pytest.mark.process
     def test_missing_packages_are_named_with_how_to_install_them(self, inputs: Path) -> None:
         """One line names what is missing and both recipes."""
-        with pytest.raises(NncfToolsError) as error:
+        recipes = r"(?s)no nncf and no openvino and no optimum-intel.*nncf-tools\[nncf\]'.*--no-deps optimum-intel"
+        with pytest.raises(NncfToolsError, match=recipes):
             checks.make_plan(request(inputs, dry_run=False))
-
-        assert "has no nncf and no openvino and no optimum-intel" in str(error.value)
-        assert "pip install 'nncf-tools[nncf]'" in str(error.value)
-        assert "--no-deps optimum-intel" in str(error.value)
 
     def test_kind_needs_a_model_and_two_functions(self, inputs: Path) -> None:
         """The user's file is checked without running it, and language options do not go with it."""
