@@ -141,26 +141,32 @@ class Result(msgspec.Struct, kw_only=True):
             return None
         return compare_lines(self.used, self.layers, self.layer_parameters).doubt
 
-    def may_hide_weights(self, known: Forecast) -> bool:
-        """Return whether a forecast may be too low because each slice held more than the weights of the slice.
+    def find_hidden(self, known: Forecast) -> float:
+        """Return how many bytes the peak may be above the forecast because the slices hide the weights.
 
-        With all layers, the weights are larger. A command that loads the model holds these weights, and the memory that
-        the command held before the first operation.
+        A command that loads the model holds the weights, and the memory that the command held before the first
+        operation. With all layers, this memory may be above the forecast peak. If each slice held more than its
+        weights, the slices do not show how memory grows with the weights. Then the result assumes that all memory that
+        was taken after the first start of an operation grows with the weights. Otherwise, the result is 0.
         """
         largest = self.used[-1]
         starts = [point.start for point in largest.points if point.start is not None]
-        needed = min(starts, default=0.0) + self.weights
+        start = min(starts, default=0.0)
         layer = self.weights * self.layer_parameters / max(1, self.parameters)
-        missing = layer * (self.layers - largest.layers)
-        return known.peak.high < needed <= largest.peak + missing
+        weights = self.weights - layer * (self.layers - largest.layers)
+        held = largest.peak - start
+        if known.peak.value * _MATTERS >= start + self.weights or weights > held:
+            return 0.0
+        return start + held * self.weights / weights - known.peak.value
 
     def finish(self, limit: int | None) -> None:
         """Make the forecast from the slices, and judge whether the model fits into a limit."""
         known = forecast(self.used, self.layers, self.layer_parameters)
-        if known is not None and self.may_hide_weights(known):
+        if known is not None:
+            hidden = self.find_hidden(known)
             for name in ("peak", "floor", "comfortable"):
-                bound = replace(getattr(known, name), is_at_least=True)
-                known = replace(known, **{name: bound})
+                figure = getattr(known, name)
+                known = replace(known, **{name: replace(figure, high=figure.high + hidden)})
         self.forecast = known
         self.limit = limit
         self.fits = None if known is None or limit is None else judged(known, limit)
@@ -275,17 +281,22 @@ def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
 def forecast(used: Sequence[Slice], full: int, layer_parameters: int = 0) -> Forecast | None:
     """Return the needs of the whole model; None if there are too few slices, or if the peak remains unknown.
 
-    The slices (runs with fewer layers) must be sorted by the number of layers.
+    The slices (runs with fewer layers) must be sorted by the number of layers. The upper bounds of the peak and of the
+    comfortable amount include bytes of files that the kernel dropped during the runs because memory was short.
     """
     if not has_enough(used):
         return None
     compared = compare_lines(used, full, layer_parameters)
     if compared.doubt is not None:
         return None
-    peak = _peak_of(compared, used, full)
+    dropped = max(part.refaults * full / part.layers for part in used)
+    peak = estimate(compared.winner, full)
+    high = max(peak.high + dropped, *(part.peak for part in used))
+    peak = replace(peak, high=high, is_at_least=compared.is_at_least)
     floor = _floor_of(used, full, layer_parameters).combine(peak, min)
     files = estimate(line_of_runs(used, [part.comfortable - part.floor for part in used]), full)
-    comfortable = floor.combine(files, operator.add)
+    unseen = Estimate(dropped, 0.0, dropped)  # the slices held these files only for a part of the time
+    comfortable = floor.combine(files, operator.add).combine(unseen, operator.add)
     if all(part.comfortable * _NOTICEABLE >= part.peak for part in used):  # in this case, processes share no memory
         comfortable = peak.combine(comfortable, max)
     written = _estimate_known(used, [part.written for part in used], full)
@@ -313,23 +324,11 @@ def _estimate_known(used: Sequence[Slice], sizes: Sequence[float | None], full: 
     return estimate(line_of_runs(used, known), full) if len(known) == len(used) else None
 
 
-def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate:
-    """Return the forecast peak of the whole model: the bytes of the line ``compared.winner`` at ``full`` layers.
-
-    ``full`` is the number of layers of the whole model. The upper bound includes bytes of files that the kernel dropped
-    during the runs because memory was short.
-    """
-    peak = estimate(compared.winner, full)
-    dropped = max(part.refaults * full / part.layers for part in used)
-    high = max(peak.high + dropped, *(part.peak for part in used))
-    return replace(peak, high=high, is_at_least=compared.is_at_least)
-
-
 def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estimate:
     """Return the floor of the whole model: the memory that the kernel cannot drop.
 
     The floor is the highest line at ``full`` layers: of the floors of the operations, and of the floor of the whole
-    run. The floor is at least the floor of the largest slice. ``full`` is the number of layers of the whole model.
+    run. The floor is at least the floor of each slice. ``full`` is the number of layers of the whole model.
     ``layer_parameters`` is the number of weights of a layer; 0 if unknown.
 
     Short operations have no line. If the line of the run is much higher than the lines of all operations, a short
@@ -340,12 +339,12 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
     found = draw_lines(used, (FLOOR,))
     certain = _choose_certain(found, layer_parameters)
     highest = max((line.at(full) for line in certain), default=0.0)
-    is_explained = highest >= of_run.at(full) * (1 - _BESIDE)
+    is_explained = highest >= of_run.highest_at(full) * (1 - _BESIDE)
     if of_run.is_straight or not certain:
         certain.append(of_run)
     winner = max(certain, key=lambda line: line.at(full))
-    last = of_run.sizes[-1]
-    seen = Estimate(last, last, last)
+    most_seen = max(part.floor for part in used)
+    seen = Estimate(most_seen, most_seen, most_seen * (1 + _LEAST_SPREAD_OF_FLOOR))
     floor = estimate(winner, full, least=_LEAST_SPREAD_OF_FLOOR).combine(seen, max)
     most = floor.high * _NOTICEABLE
     is_open = any(line.limit_at(full) > most for line in found if line not in certain)

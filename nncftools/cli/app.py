@@ -274,6 +274,8 @@ def run() -> int:
         except OSError as error:
             if error.errno == errno.EMFILE:
                 raise NncfToolsError("too many open files; allow more (ulimit -n)") from error
+            if error.errno == errno.ENOENT and error.filename is None:  # from tempfile.gettempdir
+                raise NncfToolsError(f"{error.strerror}; set TMPDIR to a folder that you can write") from error
             screen.to_stdout("")  # raises our error if Click failed to print a help text
             if error.errno in {errno.ENOSPC, errno.EBADF} and error.filename is None:  # the end of a long help text
                 raise screen.lost_output(error) from error

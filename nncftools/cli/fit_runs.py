@@ -284,7 +284,8 @@ def _make_row(limit: Cell, trial: Trial) -> Row:
 def describe_free(free: Free, unit: MemoryUnit) -> str:
     """Return duration and memory of a run without a limit, in a line."""
     floor = f"without a limit, {WORKED}, {seconds_text(free.duration_s)}, floor {_size_text(free.floor, unit)}"
-    return f"{floor}, comfortable {_size_text(free.comfortable, unit)}, peak {_size_text(free.peak_rss, unit)}"
+    least = "more than " if free.is_short else ""
+    return f"{floor}, comfortable {least}{_size_text(free.comfortable, unit)}, peak {_size_text(free.peak_rss, unit)}"
 
 
 def describe_trial(trial: Trial, unit: MemoryUnit) -> str:

@@ -280,7 +280,8 @@ def rooms(used: Mapping[str, int], argv: Sequence[str], output: pathlib.Path) ->
 
 def _list_folders(argv: Sequence[str], output: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
     yield "cwd", pathlib.Path()
-    yield "TMPDIR", pathlib.Path(tempfile.gettempdir())
+    with contextlib.suppress(FileNotFoundError):  # no folder for temporary files is usable
+        yield "TMPDIR", pathlib.Path(tempfile.gettempdir())
     yield "output", output
     longest = os.pathconf("/", "PC_PATH_MAX")
     for word in argv[1:_MOST_WORDS]:

@@ -35,7 +35,8 @@ def table(result: Result, unit: MemoryUnit) -> Table:
     rows = []
     for part in result.slices:
         layers = f"{part.layers} (not used)" if part.unused else str(part.layers)
-        sizes = (part.peak, part.floor, part.comfortable, part.written)
+        comfortable = None if part.refaults else part.comfortable
+        sizes = (part.peak, part.floor, comfortable, part.written)
         cells = [size_cell(size, unit) for size in sizes]
         rows.append([Cell(layers), *cells, figure_cell(part.duration_s, "s")])
     known = result.forecast
@@ -57,13 +58,14 @@ def answer(result: Result, unit: MemoryUnit = MemoryUnit.MiB) -> str:
         return f"Unknown{whether}: {_explain_unknown(result, unit)}"
     floor = _about(known.floor.low)
     comfortable = known.comfortable
-    enough = _bound(comfortable, _about) if comfortable.is_at_least else f"about {_about_needs(known)}"
+    nearly = "at most" if any(part.refaults for part in result.used) else "about"
+    enough = _bound(comfortable, _about) if comfortable.is_at_least else f"{nearly} {_about_needs(known)}"
     if limit is None or result.fits is None:
         return f"Needs {enough}: peak {_bound(known.peak, _about)}, with all {result.layers} layers"
     highest = _about(analysis.most_of_floor(known))
     texts = {
         analysis.YES: enough,
-        analysis.SLOWLY: f"at least {floor}, and about {_about(comfortable.value)} to read no file twice",
+        analysis.SLOWLY: f"at least {floor}, and {nearly} {_about(comfortable.value)} to read no file twice",
         analysis.UNSURE: f"{floor} or more" if comfortable.is_at_least else f"from {floor} to {highest}",
         analysis.NO: f"at least {floor}",
     }
@@ -147,14 +149,18 @@ def notes(result: Result) -> Iterator[str]:
         if part.unused:
             yield f"{name} is not used: {part.unused}"
         elif part.refaults:
-            dropped = f"{brief_size(part.refaults)} were dropped and read again"
-            yield f"memory was short in {name}: {dropped}; the peak may be higher"
+            yield (
+                f"memory was short in {name}: {brief_size(part.refaults)} were dropped and read again; "
+                "the peak may be higher"
+            )
     known = result.forecast
     if known is None:
         return
-    if result.may_hide_weights(known):
-        weights = brief_size(result.weights)
-        yield f"the peak is a lower bound: all weights ({weights}) may need more memory than the slices show"
+    if result.find_hidden(known):
+        yield (
+            f"all weights ({brief_size(result.weights)}) may need more memory than the slices show: "
+            "the upper bounds include this memory"
+        )
     elif known.peak.is_at_least:
         yield "the peak is a lower bound: only a few slices show the operation that will have the peak with all layers"
     elif known.is_small:
@@ -191,12 +197,12 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
 
     canvas, axes = drawing.figure_of_command(result.command)
     used = result.used
-    counts = sorted({part.layers for part in used})
+    layers = [part.layers for part in used]
+    counts = sorted(set(layers))
     lines = analysis.compare_lines(used, result.layers, result.layer_parameters).lines
     for number, line in enumerate(_choose_lines(lines, [*counts, result.layers])):
         _draw_line(axes, line, number, layers=result.layers, unit=unit)
     peaks = [unit.of(part.peak) for part in used]
-    layers = [part.layers for part in used]
     axes.plot(
         layers,
         peaks,
@@ -243,9 +249,13 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
             position = ""
             top = max(top, limit * 1.05)
         drawing.draw_limit(axes, limit, f"limit, {unit.label(result.limit)}{position}")
-    axes.set(xlim=(0, result.layers * 1.04), ylim=(0, top))
-    axes.set(xlabel="Layers", ylabel=f"RSS ({unit})")
-    axes.set_xticks([*counts, result.layers])
+    axes.set(
+        xlim=(0, result.layers * 1.04),
+        ylim=(0, top),
+        xlabel="Layers",
+        ylabel=f"RSS ({unit})",
+        xticks=[*counts, result.layers],
+    )
     axes.yaxis.set_major_formatter("{x:,.10g}")
     drawing.legend_below(canvas, 3)
     drawing.save(canvas, path)

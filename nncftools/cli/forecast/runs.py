@@ -194,8 +194,9 @@ class Runs:
         failed = tried - len(used)
         if done.unused and failed >= _MOST_FAILED and not analysis.has_enough(used):
             log = self.results.folder / pathlib.PurePath(done.session).with_suffix(".log")
-            fails = f"the command failed in {failed} of {tried} runs with fewer layers"
-            raise NncfToolsError(f"{fails}: {done.unused}; output: {log}")
+            raise NncfToolsError(
+                f"the command failed in {failed} of {tried} runs with fewer layers: {done.unused}; output: {log}"
+            )
 
     def why_not(self, layers: int, left_s: float) -> str:
         """Return the reason why a run with this many layers must not start; empty if it may start.

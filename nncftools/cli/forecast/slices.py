@@ -78,7 +78,9 @@ _NAMES_CODE = re.compile(r"/|--.*\.|\.py\b")
 """Matches a text that may name a repository, a path, a class in a repository, or a file of code."""
 _LOADS_NOTHING = {"_name_or_path", "name_or_path", "id2label", "label2id"}
 """Config keys whose values make transformers load nothing: the values are only shown."""
-_SCRIPT_OF_PYTHON = re.compile(rb"#!\s*(?:\S*/env\s+)?((?:\S*/)?python[^/\s]*)")
+_PYTHON = r"python(?:\d(?:\.\d+t?)?)?"
+"""Matches the name of a Python. Other programs with such a beginning (``python-export.sh``) may be anything."""
+_SCRIPT_OF_PYTHON = re.compile(rf"#!\s*(?:\S*/env\s+)?((?:\S*/)?{_PYTHON})(?!\S)")
 _PIECE = 16 << 20
 _LENGTH = struct.Struct("<Q")
 _CACHE_LINE = 64
@@ -214,7 +216,7 @@ def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = Fals
     if config.get("is_encoder_decoder") or parts:
         reason = f"it consists of several models ({parts[0]})" if parts else "it is an encoder and a decoder"
         raise _refused(folder, f"{reason}; only models with one stack of layers can be sliced")
-    python = _find_python(config, words) if from_config else None
+    python = find_python(config, words) if from_config else None
     tensors = _tensors(folder) if python is None else _random_tensors(folder, config, python)
     per_layer = _kinds_of_layers(folder, tensors)
     keys, layers, notes = _count_layers(folder, config, words, len(per_layer))
@@ -248,10 +250,10 @@ def _check_smallest(model: Model, words: Sequence[str]) -> None:
     layers = min(model.counts(), default=model.layers)
     config = model.config_of(layers)
     expected: dict[str, Tensor] = {}
-    with contextlib.suppress(NncfToolsError), tempfile.TemporaryDirectory() as made:
+    with contextlib.suppress(NncfToolsError, OSError), tempfile.TemporaryDirectory() as made:
         folder = pathlib.Path(made)
         write_file(folder / CONFIG, msgspec.json.encode(config))
-        expected = _random_tensors(folder, config, _find_python(config, words))
+        expected = _random_tensors(folder, config, find_python(config, words))
     selected = model.select_tensors(layers)
     missing = expected.keys() & model.tensors.keys() - selected.keys()
     if missing:
@@ -264,7 +266,7 @@ def _ask_for_names(config: Mapping[str, Any], words: Sequence[str]) -> list[str]
     Empty if the library cannot be asked or gives no answer.
     """
     with contextlib.suppress(NncfToolsError, msgspec.MsgspecError):
-        names = _run(_find_python(config, words), "names", str(config.get("model_type")))
+        names = _run(find_python(config, words), "names", str(config.get("model_type")))
         return msgspec.json.decode(names, type=list[str])
     return []
 
@@ -318,8 +320,10 @@ def _count_layers(
         raise _refused(folder, f"{CONFIG} says {layers} layers, but the weights have only {weights}")
     notes = []
     if layers + extra < weights:
-        extra = weights - layers
-        notes = [f"{CONFIG} says {layers} layers, the weights have {weights}: the last {extra} are in every slice"]
+        note = (
+            f"{CONFIG} says {layers} layers, the weights have {weights}: the last {weights - layers} are in every slice"
+        )
+        notes = [note]
     return [key for key, count in counts.items() if count == layers], layers, notes
 
 
@@ -333,14 +337,18 @@ def _numbers_in(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, in
     return numbers
 
 
-def _find_python(config: Mapping[str, Any], words: Sequence[str]) -> str:
-    """Return the path of the Python that runs a command.
+def find_python(config: Mapping[str, Any], words: Sequence[str]) -> str:
+    """Return the path of the Python that runs a command: the program itself, or the Python in a script's first line.
 
-    Raises NncfToolsError if that is unknown, or if the config makes transformers load other code.
+    Raises NncfToolsError if the Python is unknown, or if the config makes transformers load other code.
     """
     _refuse_code(config)
-    python = interpreter(words)
-    if python is None or shutil.which(python) is None:
+    python = shutil.which(words[0])
+    if python is not None and not re.fullmatch(_PYTHON, pathlib.PurePath(python).name):
+        with intake.open_file(pathlib.Path(python), may_wait=False) as file:
+            found = _SCRIPT_OF_PYTHON.match(os.fsdecode(file.readline(512)))
+        python = None if found is None else shutil.which(found[1])
+    if python is None:
         raise NncfToolsError(
             f"option --from-config: it is not known which Python runs {words[0]!r}; begin COMMAND with python"
         )
@@ -501,16 +509,3 @@ def _run(python: str, task: str, subject: str) -> str:
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise NncfToolsError(f"option --from-config: {python} cannot make the model: {printable(last)}")
     return done.stdout.strip().rpartition("\n")[2]
-
-
-def interpreter(words: Sequence[str]) -> str | None:
-    """Return the path of the Python that runs a command; None if unknown.
-
-    The path is the program itself if it is a Python, or the Python in the first line of a script.
-    """
-    program = shutil.which(words[0])
-    if program is None or pathlib.PurePath(program).name.startswith("python"):
-        return program
-    with intake.open_file(pathlib.Path(program), may_wait=False) as file:
-        found = _SCRIPT_OF_PYTHON.match(file.readline(512))
-    return None if found is None else os.fsdecode(found[1])

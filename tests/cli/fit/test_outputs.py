@@ -93,6 +93,7 @@ def test_answer(fit: Fit, answer: str) -> None:
 def test_speed(fit: Fit, sentences: list[str]) -> None:
     """Full speed is said only if several runs show it; nothing calls a slower run full speed."""
     assert list(fit_runs.write_sentences(fit, GIB)) == [PEAK, *sentences]
+    assert ("comfortable more than" in fit_runs.describe_free(fit.unlimited, GIB)) is fit.unlimited.is_short
 
 
 def test_line_breaks_to_copy() -> None:

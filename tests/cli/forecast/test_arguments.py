@@ -66,7 +66,7 @@ class TestFind:
         assert replaced(words) == ["env", "QEFF_HOME=SCRATCH", *words[:-1], "SLICE"]
 
     def test_models(self, model: str, tmp_path: Path) -> None:
-        """With two models, --model says which one is meant; the other stays."""
+        """With two models, --model says which one is meant; an output that holds an earlier export is none."""
         other = tmp_path / "other"
         other.mkdir()
         (other / "config.json").touch()
@@ -75,23 +75,20 @@ class TestFind:
         with pytest.raises(UsageError, match="name it with --model ARG"):
             arguments.find(words, None, writes=True)
         assert replaced(words, str(other)) == ["run", model, "SLICE", "SCRATCH"]
+        assert replaced([*EXPORT, "--model", model, str(other)]) == [*EXPORT, "--model", "SLICE", "SCRATCH"]
 
-    def test_no_model(self) -> None:
+    @pytest.mark.parametrize(
+        "model, message",
+        [
+            (None, "no argument is a folder with config.json"),
+            ("org/name", "is not a folder with config.json"),
+            ("else", "no argument of the command is 'else'"),
+        ],
+    )
+    def test_no_model(self, model: str | None, message: str) -> None:
         """A name of a hub is no folder."""
-        with pytest.raises(UsageError, match=r"no argument is a folder with config.json"):
-            arguments.find([*EXPORT, "--model", "org/name", "OUT"], None, writes=True)
-        with pytest.raises(UsageError, match=r"is not a folder with config.json"):
-            arguments.find([*EXPORT, "--model", "org/name", "OUT"], "org/name", writes=True)
-        with pytest.raises(UsageError, match="no argument of the command is 'else'"):
-            arguments.find([*EXPORT, "--model", "org/name", "OUT"], "else", writes=True)
-
-    def test_output_is_a_model(self, model: str, tmp_path: Path) -> None:
-        """An output that holds an earlier export is not taken for the model."""
-        (tmp_path / "OUT").mkdir()
-        (tmp_path / "OUT/config.json").touch()
-        out = str(tmp_path / "OUT")
-
-        assert replaced([*EXPORT, "--model", model, out]) == [*EXPORT, "--model", "SLICE", "SCRATCH"]
+        with pytest.raises(UsageError, match=message):
+            arguments.find([*EXPORT, "--model", "org/name", "OUT"], model, writes=True)
 
 
 class TestBySize:
@@ -116,4 +113,4 @@ class TestBySize:
         command = arguments.find(["optimum-cli", "export", "onnx", "--model", model, "OUT"], None, writes=True)
 
         assert "2 GB" in arguments.by_size(command, 10**9, 3 << 30)[1][0]
-        assert arguments.by_size(command, 10**8, 1 << 30)[1] == []
+        assert not arguments.by_size(command, 10**8, 1 << 30)[1]

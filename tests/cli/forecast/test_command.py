@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import tempfile
 import types
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,7 +47,7 @@ def measured(*counts: int, peak_of: int = 100) -> list[Slice]:
             peak=count * peak_of * MIB,
             floor=1,
             comfortable=1,
-            points=[Point(operation="A", place=1, peak=count * peak_of * MIB)],
+            points=[Point(operation="A", place=1, peak=count * peak_of * MIB, floor=1)],
         )
         for count in counts
     ]
@@ -70,7 +71,6 @@ class TestOptions:
     @pytest.mark.parametrize(
         "config, key",
         [
-            ({"auto_map": {"AutoModel": "mine.Mine"}}, "auto_map"),
             ({"attn_implementation": {"": "paged|evil/kernel@v1:f"}}, "attn_implementation"),
             ({"quantization_config": {"parts": [{"processor": "https://evil"}]}}, "processor"),
             ({"quantization_config": {"auto_map": None}}, "auto_map"),
@@ -95,6 +95,15 @@ class TestOptions:
         done = in_process("forecast --from-config --no-output -- true model")
 
         assert "it is not known which Python runs 'true'" in done.stderr
+
+    def test_no_temporary_folder(self, in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without a folder for temporary files, the smallest slice is not checked; then a line says what to do."""
+        models.write(tmp_path / "model", 8)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+        done = in_process("forecast --no-output -- true model")
+
+        assert "; set TMPDIR to a folder that you can write" in done.stderr
 
 
 class TestPlan:
@@ -216,6 +225,8 @@ class TestMeasured:
         assert tried == [1, 2, 2, 3]
         assert [part.refaults for part in result.slices] == [0, later, 0]
         assert bool(later) == any("memory was short" in note for note in outputs.notes(result))
+        result.finish(None)
+        assert outputs.answer(result).startswith("Needs at most" if later else "Needs about")
 
 
 GIB = 1 << 30
@@ -294,18 +305,19 @@ class TestAnswer:
         assert outputs.answer(result).startswith(f"Unknown whether it fits into 4 GiB: {text}")
 
     @pytest.mark.parametrize(
-        "weights, fits, note",
+        "weights, limit, fits, note",
         [
-            (8000, "fits", "the peak hardly grows with the number of layers"),  # never loaded at once
-            (404, "may not fit", "the peak is a lower bound: all weights (404 MiB) may need more memory"),
+            (8000, 300, "fits", "the peak hardly grows with the number of layers"),  # never loaded at once
+            (404, 300, "may not fit", "all weights (404 MiB) may need more memory than the slices show"),
+            (404, 640, "fits", "all weights (404 MiB) may need more memory"),  # less than three copies of the weights
         ],
     )
-    def test_hidden_weights(self, weights: int, fits: str, note: str) -> None:
-        """A flat peak is a lower bound if it is above the weights of each slice, and below the weights of the model."""
+    def test_hidden_weights(self, weights: int, limit: int, fits: str, note: str) -> None:
+        """A flat peak above the weights of each slice says nothing: its upper bound grows with all weights."""
         point = Point(operation="A", place=1, start=12 * MIB, peak=231 * MIB, floor=1)
         flat = [replace(part, peak=231 * MIB, points=[point]) for part in measured(2, 4, 6)]
         result = replace(of_layers(16, flat), weights=weights * MIB, parameters=16, layer_parameters=1)
-        result.finish(300 * MIB)
+        result.finish(limit * MIB)
 
         assert result.fits == fits
         assert next(outputs.notes(result)).startswith(note)
