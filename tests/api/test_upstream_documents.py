@@ -109,4 +109,4 @@ def test_report(tmp_path: Path) -> None:
 def shape(line: str) -> str:
     """Return a line of a report without its figures, units and names of operations."""
     line = re.sub(r"(Peak during: +).*", r"\1", line.removesuffix(" <- Peak"))
-    return re.sub(r"[+-]?\d+(\.\d+)?", "0", re.sub(r"\b[MG]B\b", "MB", re.sub(r"  +", " ", line)))
+    return re.sub(r"≈?[+-]?\d+(\.\d+)?", "0", re.sub(r"\b[MG]B\b", "MB", re.sub(r"  +", " ", line)))
