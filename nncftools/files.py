@@ -24,6 +24,8 @@ NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_LOG = NEW | os.O_APPEND
 _STREAM = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
 _STREAM |= os.O_NOFOLLOW | os.O_CLOEXEC
+HELPER_PROCESS = os.path.join(os.path.dirname(__file__), "helper_process.py")  # noqa: PTH118, PTH120 — no pathlib
+"""The path of the program of our processes that run beside the command."""
 _MADE: set[tuple[int, int]] = set()
 """Device and inode of each file that this process made. Only these files may be replaced in a folder that every user
 may write to."""

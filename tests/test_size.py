@@ -19,10 +19,10 @@ from tests.test_layers import name_of, needed
 ROOT = Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
-    "ground floor": 8_150,
+    "ground floor": 8_162,
     "analysis": 32_135,
     "api": 6_327,
-    "cli": 44_510,
+    "cli": 44_507,
     "compression": 13_204,
     "importers": 4_029,
     "journal": 2_087,
@@ -31,9 +31,9 @@ MOST_NODES = {
     "marks": 7_818,
     "reading_marks": 6_960,
     "render": 38_015,
-    "sampler": 21_601,
+    "sampler": 21_582,
     "session": 11_496,
-    "snapshots": 10_003,
+    "snapshots": 10_004,
     "testing": 3_036,
 }
 """By room: the most nodes that it may have."""

@@ -245,19 +245,18 @@ def show_repeats(request: Request, runs: Iterable[tuple[str, Ended]], starter: S
                 continue
             if session is None or (session.rank is not None and session.rank.number):
                 continue
-            ending = "" if starter.received is None else ", interrupted"
+            is_interrupted = starter.received is not None  # the signal may have cut the run short
+            ending = ", interrupted" if is_interrupted else ""
             if session.exit is not None and session.exit.code != 0:
                 ending = f", {session.exit.text}"
             result = f"{_describe_peak(session, view)}, {seconds_text(session.duration_s)}{ending}"
             screen.to_stderr(f"{name.capitalize()}: {result}\n")
             if target is not None:
                 written.append(target.shown)
-            if starter.received is not None:  # the signal may have cut the run short
-                continue
-            if target is not None:
+            if target is not None and not is_interrupted:
                 with suppress(NncfToolsError):  # a run without samples has no figures
                     figures.append(measure_run(session, target.shown, peak=when_text(session)))
-            if status:
+            if status and not is_interrupted:
                 from nncftools.render import text
 
                 screen.to_stderr("\n")

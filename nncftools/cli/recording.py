@@ -254,12 +254,12 @@ def _take_marks(session: Session, log: BinaryIO, job: RecordingJob) -> None:
 
     why = sentences.explain_missing_marks(session.processes, taken.programs, taken.outside)
     warnings = "\n".join(session.warnings)
-    marked = "".join(f".{mark.call}\n" for mark in session.marks)
+    marked = [f".{call}" for call in {mark.call for mark in session.marks}]
     unmarked = {}
     for call in job.calls or ():
         text = f"{call.module}:{call.function}"
         # a function in several modules is marked under one name; a renamed function of the script has no module
-        is_marked = f".{call.function}\n" in marked
+        is_marked = any(name.endswith(f".{call.function}") for name in marked)
         if not is_marked and f"--mark-call {text}:" not in warnings:
             unmarked[call] = text
     typed = parse(job.request.mark_call or ())

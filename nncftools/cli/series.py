@@ -33,7 +33,7 @@ from nncftools.cli.destination import Destination
 from nncftools.cli.options import Request, SeriesRequest
 from nncftools.cli.recording import Recorded, RecordingJob
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError, memory_shortage
-from nncftools.files import write_file
+from nncftools.files import HELPER_PROCESS, write_file
 from nncftools.intake import Redaction
 from nncftools.render.table import Fitting, Table, join_blocks, render_markdown, render_warnings
 from nncftools.sampler.client import Interrupted, Starter, block_signals
@@ -46,8 +46,6 @@ _ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 _POLL_S = 0.1
 _GRACE_S = 2.0
 """How long a run may continue after SIGTERM, before SIGKILL is sent."""
-_HELPER_PROCESS = str(pathlib.Path(__file__).parents[1] / "helper_process.py")
-"""The command line of each of our helper processes contains this path."""
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?!:\s*$).*")
 _TAIL = 1 << 16
 AGAIN = "-again"
@@ -344,7 +342,7 @@ def _send(number: int) -> None:
     with contextlib.suppress(OSError):  # a process that may open nothing cannot list its descendants
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if _HELPER_PROCESS not in process.cmdline():
+                if HELPER_PROCESS not in process.cmdline():
                     process.send_signal(number)
 
 

@@ -77,11 +77,11 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
     sizes = [_measure_parts(moment, files, least) for moment in moments]
     narrow_s = length_s * _NARROW_KIND
     spans = _find_spans(session, moments, narrow_s)
-    least = (session.rss_peak.low or 0) * (1 - _TOLERANCE)
+    least_at_peak = (session.rss_peak.low or 0) * (1 - _TOLERANCE)
     at_peak = [
         moment
         for moment, (begin_s, width_s) in zip(moments, spans, strict=True)
-        if begin_s <= peak.to_s and peak.from_s <= begin_s + width_s and moment.total >= least
+        if begin_s <= peak.to_s and peak.from_s <= begin_s + width_s and moment.total >= least_at_peak
     ]
     if not at_peak or max(width_s for _, width_s in spans) < 2 * narrow_s:
         return []

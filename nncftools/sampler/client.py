@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from nncftools.errors import NncfToolsError, __version__
-from nncftools.files import above_standard, descriptors_in_use, write_all
+from nncftools.files import HELPER_PROCESS, above_standard, descriptors_in_use, write_all
 from nncftools.journal.reading import FORMAT, VERSION, End, ExitStatus, Header, Start
 from nncftools.journal.writing import Plan
 from nncftools.metrics import OF_DEVICES, name_of
@@ -29,7 +29,7 @@ from nncftools.sampler.link import StarterLink
 from nncftools.sampler.probes import explain_missing, list_references, load_probe
 from nncftools.sampler.probes.machine import Devices
 from nncftools.sampler.target import CAUGHT, ENDING, OF_FAULTS, catch_all, wait_readable
-from nncftools.sampler.tree import DETACHED_ARGUMENT, HELPER_PROCESS, find_size, read_small_file
+from nncftools.sampler.tree import DETACHED_ARGUMENT, find_size, read_small_file
 
 PROC = "/proc"
 _SOURCE_VARIABLE = "_NNCF_TOOLS_SOURCE"

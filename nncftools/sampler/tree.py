@@ -141,9 +141,6 @@ UNKEPT = -2
 """This number stands for a file that is not kept open, because of the limit of open files."""
 RESERVE = 64
 """The number of descriptors that are left free for files that are opened and closed again."""
-_PACKAGE = os.path.dirname(os.path.dirname(__file__))
-HELPER_PROCESS = os.path.join(_PACKAGE, "helper_process.py")
-"""The path of the program of our processes that run beside the command."""
 DETACHED_ARGUMENT = "nncf-tools-beside"
 """The last argument of a detached sampler, a sampler that records its own starter. Such a sampler is left out of every
 tree.

@@ -15,9 +15,10 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from nncftools.files import HELPER_PROCESS
 from nncftools.journal.writing import Plan
 from nncftools.sampler.target import wait_readable
-from nncftools.sampler.tree import DETACHED_ARGUMENT, HELPER_PROCESS
+from nncftools.sampler.tree import DETACHED_ARGUMENT
 
 if TYPE_CHECKING:
     from nncftools.snapshots.helper import Order
