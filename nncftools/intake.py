@@ -252,7 +252,8 @@ class _Fifo(io.FileIO):
                 self._until_s = None
                 self._poll.poll()
                 continue
-            has_closed = any(event & select.POLLHUP for _, event in self._poll.poll(0))
+            # with POLLIN, a writer opened, wrote and closed the FIFO after the read above
+            has_closed = (self.fileno(), select.POLLHUP) in self._poll.poll(0)
             if self._until_s is None or has_closed:
                 return 0
             if time.monotonic() > self._until_s:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import gzip
 import importlib
 import os
+import select
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -151,6 +153,24 @@ def test_fifo(tmp_path: Path, text: bytes) -> None:
                 read_session(path)
     finally:
         writer.join(HANGING_S)
+
+
+def test_fifo_that_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer may open, write and close the FIFO between a read and the look whether a writer has closed it."""
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    poll = select.poll()
+    looks = mock.Mock(wraps=poll)
+
+    def write_first(timeout: int) -> list[tuple[int, int]]:
+        looks.poll.side_effect = None
+        path.write_bytes(MPROF)
+        return poll.poll(timeout)
+
+    looks.poll.side_effect = write_first
+    monkeypatch.setattr(select, "poll", lambda: looks)
+
+    assert len(read_session(path).samples) > 0
 
 
 def test_progress(tmp_path: Path) -> None:
